@@ -1,0 +1,150 @@
+//! Metrics and spans, in one place: names, labels, and what each tells (rule OPS-6).
+//!
+//! Labels are bounded: queue and machine names, statuses and kinds, never ids or keys.
+
+use std::time::Duration;
+
+use metrics::{counter, gauge, histogram};
+
+use crate::store::{CommitFate, Transition};
+use crate::types::{MachineKey, QueueName};
+
+/// Counter, label `queue`: instances inserted; duplicates are not counted.
+pub const INSERTED: &str = "durable_inserted_total";
+/// Counter, label `queue`: instances claimed.
+pub const CLAIMED: &str = "durable_claimed_total";
+/// Counter, labels `queue` and `result` (`found`, `empty`, `failed`): claims asked for.
+pub const CLAIMS: &str = "durable_claims_total";
+/// Histogram, seconds, label `queue`: how long a claim took.
+pub const CLAIM_SECONDS: &str = "durable_claim_seconds";
+/// Counter, labels `machine` and `transition`: outcomes committed.
+pub const COMMITTED: &str = "durable_outcomes_total";
+/// Counter, label `machine`: outcomes that were refused because the claim was lost before (rule CLAIM-4).
+pub const STALE: &str = "durable_outcomes_stale_total";
+/// Counter, label `machine`: outcomes set aside because another transaction held the row (rule OUT-6).
+pub const LOCKED: &str = "durable_outcomes_locked_total";
+/// Counter, label `machine`: outcomes that the store refused (rule OUT-2).
+pub const REFUSED: &str = "durable_outcomes_refused_total";
+/// Histogram: outcomes per group commit (rule OUT-1).
+pub const COMMIT_SIZE: &str = "durable_commit_size";
+/// Histogram, seconds: how long a group commit took.
+pub const COMMIT_SECONDS: &str = "durable_commit_seconds";
+/// Histogram, seconds, labels `machine` and `transition`: how long a step ran.
+pub const STEP_SECONDS: &str = "durable_step_seconds";
+/// Gauge, label `queue`: instances claimed and not yet committed.
+pub const IN_FLIGHT: &str = "durable_in_flight";
+/// Counter: instances whose worker died and that were returned to runnable (rule LEASE-2).
+pub const REAPED: &str = "durable_reaped_total";
+/// Counter: workers declared dead.
+pub const WORKERS_DEAD: &str = "durable_workers_dead_total";
+/// Counter: times that this process lost its lease and went on as a new worker (rule LEASE-4).
+pub const LEASES_LOST: &str = "durable_leases_lost_total";
+/// Counter: claims whose answer was lost and that were given back (rule CLAIM-6).
+pub const CLAIMS_RECOVERED: &str = "durable_claims_recovered_total";
+/// Counter: terminal instances removed after their retention (rule OPS-3).
+pub const COLLECTED: &str = "durable_collected_total";
+/// Counter, labels `call` and `kind` (`transient`, `unknown`, `refused`, `fatal`): calls to the store that
+/// failed.
+pub const STORE_ERRORS: &str = "durable_store_errors_total";
+
+impl Transition {
+    /// The name of the transition in metrics.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Next { .. } => "next",
+            Self::Retry { .. } => "retry",
+            Self::GiveBack => "give_back",
+            Self::Done { .. } => "done",
+            Self::Failed { .. } => "failed",
+            Self::Cancelled { .. } => "cancelled",
+        }
+    }
+}
+
+pub(crate) fn inserted(queue: &QueueName, count: u64) {
+    counter!(INSERTED, "queue" => queue.to_string()).increment(count);
+}
+
+pub(crate) fn claimed(queue: &QueueName, count: usize, took: Duration) {
+    let result = if count > 0 { "found" } else { "empty" };
+    counter!(CLAIMS, "queue" => queue.to_string(), "result" => result).increment(1);
+    counter!(CLAIMED, "queue" => queue.to_string()).increment(count as u64);
+    histogram!(CLAIM_SECONDS, "queue" => queue.to_string()).record(took);
+}
+
+pub(crate) fn claim_failed(queue: &QueueName) {
+    counter!(CLAIMS, "queue" => queue.to_string(), "result" => "failed").increment(1);
+}
+
+pub(crate) fn in_flight(queue: &QueueName, count: usize) {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a gauge is a float; counts stay far below 2^52"
+    )]
+    gauge!(IN_FLIGHT, "queue" => queue.to_string()).set(count as f64);
+}
+
+pub(crate) fn step_ran(machine: &MachineKey, transition: &Transition, took: Duration) {
+    histogram!(STEP_SECONDS, "machine" => machine.name().to_owned(), "transition" => transition.as_str())
+        .record(took);
+}
+
+pub(crate) fn commit(size: usize, took: Duration) {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a histogram takes floats; batches are small"
+    )]
+    histogram!(COMMIT_SIZE).record(size as f64);
+    histogram!(COMMIT_SECONDS).record(took);
+}
+
+pub(crate) fn outcome(machine: &MachineKey, transition: &Transition, fate: CommitFate) {
+    let machine = machine.name().to_owned();
+    match fate {
+        CommitFate::Committed => {
+            counter!(COMMITTED, "machine" => machine, "transition" => transition.as_str()).increment(1);
+        }
+        CommitFate::Stale => counter!(STALE, "machine" => machine).increment(1),
+        CommitFate::Locked => counter!(LOCKED, "machine" => machine).increment(1),
+    }
+}
+
+pub(crate) fn refused(machine: &MachineKey) {
+    counter!(REFUSED, "machine" => machine.name().to_owned()).increment(1);
+}
+
+pub(crate) fn reaped(workers: u64, instances: u64) {
+    counter!(WORKERS_DEAD).increment(workers);
+    counter!(REAPED).increment(instances);
+}
+
+pub(crate) fn lease_lost() {
+    counter!(LEASES_LOST).increment(1);
+}
+
+pub(crate) fn claims_recovered(count: usize) {
+    counter!(CLAIMS_RECOVERED).increment(count as u64);
+}
+
+pub(crate) fn collected(count: u64) {
+    counter!(COLLECTED).increment(count);
+}
+
+pub(crate) fn store_error(call: &'static str, error: &crate::error::StoreError) {
+    use crate::error::StoreError;
+    let kind = match error {
+        StoreError::Transient { .. } => "transient",
+        StoreError::Unknown { .. } => "unknown",
+        StoreError::Refused { .. } => "refused",
+        StoreError::WorkerDead => "worker_dead",
+        StoreError::Fatal { .. } => "fatal",
+    };
+    counter!(STORE_ERRORS, "call" => call, "kind" => kind).increment(1);
+    match error {
+        StoreError::Fatal { .. } | StoreError::Refused { .. } => {
+            tracing::error!(call, %error, "the store failed");
+        }
+        _ => tracing::warn!(call, %error, "the store failed; trying again"),
+    }
+}

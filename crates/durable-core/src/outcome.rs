@@ -1,0 +1,167 @@
+//! What a step says comes next. Outcomes read like sentences: `next(Step::Ship, self).after(HOUR).ok()`.
+//!
+//! Each outcome is a type of its own, with only the options that mean something on it; `ok()`
+//! turns it into the [`Outcome`] that a step returns.
+
+use std::time::Duration;
+
+use crate::error::Failure;
+use crate::machine::{Machine, StepResult};
+
+/// What a step says comes next.
+#[non_exhaustive]
+pub enum Outcome<M: Machine> {
+    /// Run another step.
+    Next(Next<M>),
+    /// Run the same step again.
+    Retry(Retry<M>),
+    /// Finished, with a result.
+    Done(Done<M::Result>),
+    /// Finished, failed.
+    Stop(Stop),
+    /// Finished, cancelled.
+    Cancel(Cancel),
+}
+
+/// Goes on with `step`, in the new state. The attempt goes back to 0.
+#[must_use = "an outcome does nothing until the step returns it: end with .ok()"]
+pub fn next<M: Machine>(step: M::Step, state: M) -> Next<M> {
+    Next {
+        step,
+        state,
+        delay: Duration::ZERO,
+    }
+}
+
+/// Runs the same step again, in the new state, with attempt + 1; at once unless [`after`](Retry::after) says
+/// otherwise.
+#[must_use = "an outcome does nothing until the step returns it: end with .ok()"]
+pub fn retry<M: Machine>(state: M) -> Retry<M> {
+    Retry {
+        state,
+        delay: Duration::ZERO,
+        failure: None,
+    }
+}
+
+/// Finishes the instance with a result.
+#[must_use = "an outcome does nothing until the step returns it: end with .ok()"]
+pub fn done<R>(result: R) -> Done<R> {
+    Done { result }
+}
+
+/// Finishes the instance as failed, for a reason.
+#[must_use = "an outcome does nothing until the step returns it: end with .ok()"]
+pub fn stop(reason: impl Into<String>) -> Stop {
+    Stop {
+        reason: reason.into(),
+    }
+}
+
+/// Finishes the instance as cancelled, for a reason.
+#[must_use = "an outcome does nothing until the step returns it: end with .ok()"]
+pub fn cancel(reason: impl Into<String>) -> Cancel {
+    Cancel {
+        reason: reason.into(),
+    }
+}
+
+/// See [`next`].
+pub struct Next<M: Machine> {
+    pub(crate) step: M::Step,
+    pub(crate) state: M,
+    pub(crate) delay: Duration,
+}
+
+impl<M: Machine> Next<M> {
+    /// Runs the step no sooner than this from now; at most 100 years.
+    #[must_use]
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// The outcome, as a step returns it.
+    ///
+    /// # Errors
+    /// Never; the `Result` is what a step returns.
+    pub fn ok(self) -> StepResult<M> {
+        Ok(Outcome::Next(self))
+    }
+}
+
+/// See [`retry`].
+pub struct Retry<M: Machine> {
+    pub(crate) state: M,
+    pub(crate) delay: Duration,
+    pub(crate) failure: Option<Failure>,
+}
+
+impl<M: Machine> Retry<M> {
+    /// Runs the step no sooner than this from now; at most 100 years.
+    #[must_use]
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Keeps with the instance, for people, why it is tried again.
+    #[must_use]
+    pub fn because(mut self, failure: Failure) -> Self {
+        self.failure = Some(failure);
+        self
+    }
+
+    /// The outcome, as a step returns it.
+    ///
+    /// # Errors
+    /// Never; the `Result` is what a step returns.
+    pub fn ok(self) -> StepResult<M> {
+        Ok(Outcome::Retry(self))
+    }
+}
+
+/// See [`done`].
+pub struct Done<R> {
+    pub(crate) result: R,
+}
+
+impl<R> Done<R> {
+    /// The outcome, as a step returns it.
+    ///
+    /// # Errors
+    /// Never; the `Result` is what a step returns.
+    pub fn ok<M: Machine<Result = R>>(self) -> StepResult<M> {
+        Ok(Outcome::Done(self))
+    }
+}
+
+/// See [`stop`].
+pub struct Stop {
+    pub(crate) reason: String,
+}
+
+impl Stop {
+    /// The outcome, as a step returns it.
+    ///
+    /// # Errors
+    /// Never; the `Result` is what a step returns.
+    pub fn ok<M: Machine>(self) -> StepResult<M> {
+        Ok(Outcome::Stop(self))
+    }
+}
+
+/// See [`cancel`].
+pub struct Cancel {
+    pub(crate) reason: String,
+}
+
+impl Cancel {
+    /// The outcome, as a step returns it.
+    ///
+    /// # Errors
+    /// Never; the `Result` is what a step returns.
+    pub fn ok<M: Machine>(self) -> StepResult<M> {
+        Ok(Outcome::Cancel(self))
+    }
+}

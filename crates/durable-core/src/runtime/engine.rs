@@ -1,0 +1,274 @@
+//! A running engine: starts and stops the roles.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::builder::EngineBuilder;
+use super::collector::Collector;
+use super::committer::Committer;
+use super::executor::Executor;
+use super::heartbeat::{Heartbeat, Keeper};
+use super::local::Local;
+use super::reaper::{Reaper, reap_all};
+use super::scheduler::Scheduler;
+use super::slots::Slots;
+use super::worker::Worker;
+use crate::client::Client;
+use crate::error::StartError;
+use crate::process::ProcessIdentity;
+use crate::store::{NewWorker, Store};
+use crate::types::{QueueName, WorkerId};
+
+/// A running engine. Dropping it stops it without waiting; [`shutdown`](Engine::shutdown) waits.
+pub struct Engine {
+    store: Arc<dyn Store>,
+    client: Client,
+    name: String,
+    local: Arc<Local>,
+    worker: watch::Receiver<Arc<Worker>>,
+    slots: Vec<Arc<Slots>>,
+    shutdown_limit: Duration,
+    /// Stops claiming and maintenance; also the parent of every step's token.
+    stop: CancellationToken,
+    /// Drops running steps.
+    give_up: CancellationToken,
+    /// Stops the heartbeat, last of all.
+    stop_heart: CancellationToken,
+    roles: Mutex<JoinSet<()>>,
+}
+
+/// How often a shutdown looks whether all steps have ended.
+const SHUTDOWN_LOOK: Duration = Duration::from_millis(5);
+/// The part of the shutdown limit that is kept for giving back: a quarter, at most this.
+const GIVE_BACK_TIME: Duration = Duration::from_secs(3);
+
+impl Engine {
+    /// Options for an engine on a store.
+    pub fn builder(store: impl Into<Arc<dyn Store>>) -> EngineBuilder {
+        EngineBuilder::new(store.into())
+    }
+
+    pub(crate) async fn start(builder: EngineBuilder) -> Result<Self, StartError> {
+        let store = Arc::clone(&builder.store);
+        let local = Local::of(&store.identity());
+        if !local.take_name(&builder.name) {
+            return Err(StartError::NameTaken { name: builder.name });
+        }
+        let new_worker = NewWorker {
+            name: builder.name.clone(),
+            lease: builder.lease,
+            process: ProcessIdentity::current(),
+        };
+        match register(&store, &new_worker).await {
+            Ok(id) => Ok(Self::run(builder, local, new_worker, id)),
+            Err(error) => {
+                local.free_name(&builder.name);
+                Err(error)
+            }
+        }
+    }
+
+    fn run(builder: EngineBuilder, local: Arc<Local>, new_worker: NewWorker, id: WorkerId) -> Self {
+        let store = builder.store;
+        let (stop, give_up, stop_heart) = Default::default();
+        let stop: CancellationToken = stop;
+        let (worker_sender, worker) = watch::channel(Worker::new(id, stop.child_token()));
+        let mut roles = JoinSet::new();
+
+        let (answers, answered) = mpsc::unbounded_channel();
+        let heartbeat = Heartbeat {
+            store: Arc::clone(&store),
+            worker: worker.clone(),
+            lease: builder.lease,
+            answers,
+            stop: CancellationToken::clone(&stop_heart),
+        };
+        start_heartbeat(heartbeat, builder.heartbeat_thread);
+        let keeper = Keeper {
+            store: Arc::clone(&store),
+            new_worker,
+            worker: worker_sender,
+            stopping: stop.clone(),
+        };
+        tokio::spawn(keeper.run(answered));
+
+        let committer = Committer::start(Arc::clone(&store), Arc::clone(&local));
+        let machines = builder.registry.keys();
+        let give_up: CancellationToken = give_up;
+        let executor = Arc::new(Executor {
+            registry: builder.registry,
+            committer,
+            give_up: give_up.clone(),
+        });
+        let mut slots = Vec::new();
+        for queue in builder.queues {
+            // Checked by the builder.
+            let Ok(name) = QueueName::new(queue.name) else {
+                continue;
+            };
+            let pool = Slots::new(name.clone());
+            slots.push(Arc::clone(&pool));
+            let scheduler = Scheduler {
+                store: Arc::clone(&store),
+                executor: Arc::clone(&executor),
+                worker: worker.clone(),
+                machines: Arc::clone(&machines),
+                poke: local.queue(&name),
+                queue: name,
+                concurrency: queue.concurrency,
+                poll: builder.poll,
+                slots: pool,
+                stop: stop.clone(),
+            };
+            roles.spawn(scheduler.run());
+        }
+        if builder.reaper {
+            let (store, stop) = (Arc::clone(&store), stop.clone());
+            roles.spawn(
+                Reaper {
+                    store,
+                    lease: builder.lease,
+                    stop,
+                }
+                .run(),
+            );
+        } else {
+            tracing::info!(engine = builder.name, "the reaper is off in this process");
+        }
+        if builder.collector {
+            let (store, stop) = (Arc::clone(&store), stop.clone());
+            roles.spawn(
+                Collector {
+                    store,
+                    retention: builder.retention,
+                    stop,
+                }
+                .run(),
+            );
+        } else {
+            tracing::info!(engine = builder.name, "the collector is off in this process");
+        }
+        Self {
+            client: Client::new(Arc::clone(&store)),
+            store,
+            name: builder.name,
+            local,
+            worker,
+            slots,
+            shutdown_limit: builder.shutdown_limit,
+            stop,
+            give_up,
+            stop_heart,
+            roles: Mutex::new(roles),
+        }
+    }
+
+    /// A client of the same store.
+    #[must_use]
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The worker that this engine is in the store's eyes now; another one after a lost lease.
+    #[must_use]
+    pub fn worker(&self) -> WorkerId {
+        self.worker.borrow().id
+    }
+
+    /// Stops claiming, tells the steps, waits for them up to the shutdown limit, gives the rest back, and
+    /// takes the worker off the store: nothing waits out a lease (rule OPS-2). A step that blocks its thread
+    /// cannot be dropped; its instance waits for the lease.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the engine goes on stopping, as when it is dropped itself.
+    pub async fn shutdown(self) {
+        let started = Instant::now();
+        self.stop.cancel();
+        let mut roles = std::mem::take(&mut *self.roles.lock().unwrap_or_else(PoisonError::into_inner));
+        let reserve = (self.shutdown_limit / 4).min(GIVE_BACK_TIME);
+        let steps_until = started + self.shutdown_limit.saturating_sub(reserve);
+        let all_until = started + self.shutdown_limit;
+        let roles_ended = async { while roles.join_next().await.is_some() {} };
+        if tokio::time::timeout_at(steps_until, roles_ended).await.is_err() {
+            // A role ends by itself; aborting it could drop a call to the store midway.
+            roles.detach_all();
+        }
+        self.steps_end(steps_until).await;
+        self.give_up.cancel();
+        self.steps_end(all_until).await;
+        let worker = self.worker();
+        let closed = self.worker.borrow().claims.take_closed();
+        let last = async {
+            if !closed.is_empty() {
+                self.store.release(worker, closed).await?;
+            }
+            self.store.retire(worker).await
+        };
+        match tokio::time::timeout_at(all_until, last).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => crate::observe::store_error("retire", &error),
+            Err(_elapsed) => {
+                tracing::warn!(%worker, "the shutdown limit passed first");
+            }
+        }
+    }
+
+    async fn steps_end(&self, until: Instant) {
+        while self.slots.iter().any(|slots| slots.taken() > 0) && Instant::now() < until {
+            sleep(SHUTDOWN_LOOK).await;
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.give_up.cancel();
+        self.stop_heart.cancel();
+        if let Ok(roles) = self.roles.get_mut() {
+            roles.detach_all();
+        }
+        self.local.free_name(&self.name);
+    }
+}
+
+/// Registers, and declares dead what is proven dead: a predecessor of this process (rule LEASE-3).
+async fn register(store: &Arc<dyn Store>, new_worker: &NewWorker) -> Result<WorkerId, StartError> {
+    let id = store.register(new_worker.clone()).await?;
+    if let Some(process) = &new_worker.process {
+        let neighbours = store.neighbours(process.clone()).await?;
+        let dead: Vec<WorkerId> = neighbours
+            .into_iter()
+            .filter(|(worker, other)| *worker != id && process.proves_dead(other))
+            .map(|(worker, _)| worker)
+            .collect();
+        if !dead.is_empty() {
+            tracing::info!(?dead, "taking back the work of dead predecessors");
+            store.declare_dead(dead).await?;
+            reap_all(store.as_ref()).await?;
+        }
+    }
+    Ok(id)
+}
+
+/// Runs the heartbeat on a thread of its own, or, when that cannot be had or is not wanted, as a task.
+fn start_heartbeat(heartbeat: Heartbeat, own_thread: bool) {
+    if own_thread {
+        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => {
+                let thread = std::thread::Builder::new().name("durable-heartbeat".to_owned());
+                if let Err(error) = thread.spawn(move || runtime.block_on(heartbeat.run())) {
+                    tracing::error!(%error, "no thread for heartbeats: the lease will end");
+                }
+                return;
+            }
+            Err(error) => tracing::warn!(%error, "heartbeats share the engine's runtime"),
+        }
+    }
+    tokio::spawn(heartbeat.run());
+}

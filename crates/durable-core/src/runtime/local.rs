@@ -1,0 +1,81 @@
+//! What the engines and clients of one store share within one process: pokes, waiters, and engine names.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use crate::types::{InstanceId, QueueName};
+
+/// One per store and process.
+#[derive(Default)]
+pub(crate) struct Local {
+    queues: Mutex<HashMap<QueueName, Arc<Notify>>>,
+    waiters: Mutex<HashMap<InstanceId, Weak<Notify>>>,
+    names: Mutex<HashSet<String>>,
+}
+
+/// A lock whose holder panicked is taken all the same: every change under these locks is one map operation.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Local {
+    /// The one that belongs to a store.
+    pub(crate) fn of(identity: &str) -> Arc<Self> {
+        static ALL: LazyLock<Mutex<HashMap<String, Weak<Local>>>> = LazyLock::new(Mutex::default);
+        let mut all = lock(&ALL);
+        if let Some(local) = all.get(identity).and_then(Weak::upgrade) {
+            return local;
+        }
+        all.retain(|_, local| local.strong_count() > 0);
+        let local = Arc::new(Self::default());
+        all.insert(identity.to_owned(), Arc::downgrade(&local));
+        local
+    }
+
+    /// What wakes the scheduler of a queue. Pokes that come while it is awake are one poke.
+    pub(crate) fn queue(&self, queue: &QueueName) -> Arc<Notify> {
+        Arc::clone(lock(&self.queues).entry(queue.clone()).or_default())
+    }
+
+    /// Tells the schedulers of a queue that it has work.
+    pub(crate) fn poke(&self, queue: &QueueName) {
+        let notify = lock(&self.queues).get(queue).cloned();
+        if let Some(notify) = notify {
+            notify.notify_one();
+        }
+    }
+
+    /// What wakes those who wait for an instance. Subscribe before reading the row.
+    pub(crate) fn subscribe(&self, id: InstanceId) -> Arc<Notify> {
+        let mut waiters = lock(&self.waiters);
+        if let Some(notify) = waiters.get(&id).and_then(Weak::upgrade) {
+            return notify;
+        }
+        waiters.retain(|_, waiter| waiter.strong_count() > 0);
+        let notify = Arc::new(Notify::new());
+        waiters.insert(id, Arc::downgrade(&notify));
+        notify
+    }
+
+    /// Wakes those who wait for an instance.
+    pub(crate) fn settled(&self, id: InstanceId) {
+        if let Some(notify) = lock(&self.waiters)
+            .remove(&id)
+            .and_then(|waiter| waiter.upgrade())
+        {
+            notify.notify_waiters();
+        }
+    }
+
+    /// Takes an engine name; `false` when it is taken.
+    pub(crate) fn take_name(&self, name: &str) -> bool {
+        lock(&self.names).insert(name.to_owned())
+    }
+
+    /// Frees an engine name.
+    pub(crate) fn free_name(&self, name: &str) {
+        lock(&self.names).remove(name);
+    }
+}

@@ -1,0 +1,52 @@
+//! Returns the work of dead workers to runnable (rules LEASE-2, LEASE-5).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::StoreError;
+use crate::observe;
+use crate::store::Store;
+
+/// How often the reaper looks.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How many instances one round returns at most, about.
+const BATCH: usize = 1000;
+
+pub(crate) struct Reaper {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) lease: Duration,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Reaper {
+    pub(crate) async fn run(self) {
+        // While the store was away nobody could beat: after that, workers get one lease to come back.
+        let mut not_before = Instant::now();
+        while !self.stop.is_cancelled() {
+            if Instant::now() >= not_before
+                && let Err(error) = reap_all(self.store.as_ref()).await
+            {
+                observe::store_error("reap", &error);
+                not_before = Instant::now() + self.lease;
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => {}
+                () = tokio::time::sleep(INTERVAL.min(self.lease / 4)) => {}
+            }
+        }
+    }
+}
+
+/// Reaps until nothing is left.
+pub(crate) async fn reap_all(store: &dyn Store) -> Result<(), StoreError> {
+    loop {
+        let reaped = store.reap(BATCH).await?;
+        observe::reaped(reaped.workers, reaped.instances);
+        if !reaped.more {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! One scheduler per queue: claims what there is room for, dispatches it, sleeps until something is due.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::executor::Executor;
+use super::feed::{Feed, Step};
+use super::slots::Slots;
+use super::worker::Worker;
+use crate::error::StoreError;
+use crate::observe;
+use crate::store::{ClaimRequest, Store};
+use crate::types::{MachineKey, QueueName};
+
+pub(crate) struct Scheduler {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) worker: watch::Receiver<Arc<Worker>>,
+    pub(crate) machines: Arc<[MachineKey]>,
+    pub(crate) queue: QueueName,
+    pub(crate) concurrency: usize,
+    pub(crate) poll: Duration,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) poke: Arc<Notify>,
+    pub(crate) stop: CancellationToken,
+}
+
+/// What ends a wait.
+enum Event {
+    Stop,
+    Poke,
+    Slot,
+    Time,
+}
+
+impl Scheduler {
+    /// Runs until the engine stops. No call to the store is ever dropped midway.
+    pub(crate) async fn run(mut self) {
+        let mut feed = Feed::new(self.concurrency, self.poll, Instant::now());
+        loop {
+            let until = match feed.step(self.slots.taken(), Instant::now()) {
+                Step::Claim(count) if !self.stop.is_cancelled() => {
+                    self.claim(&mut feed, count).await;
+                    continue;
+                }
+                Step::Claim(_) => return,
+                Step::WaitUntil(instant) => Some(instant),
+                Step::WaitForSlot => None,
+            };
+            match self.wait(until).await {
+                Event::Stop => return,
+                Event::Poke => feed.poked(),
+                Event::Slot | Event::Time => {}
+            }
+        }
+    }
+
+    async fn wait(&self, until: Option<Instant>) -> Event {
+        let timer = async {
+            match until {
+                Some(instant) => tokio::time::sleep_until(instant).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Event::Stop,
+            () = self.poke.notified() => Event::Poke,
+            () = self.slots.freed(), if until.is_none() => Event::Slot,
+            () = timer => Event::Time,
+        }
+    }
+
+    async fn claim(&mut self, feed: &mut Feed, limit: usize) {
+        let worker = Arc::clone(&self.worker.borrow_and_update());
+        let number = worker.claims.ask();
+        let request = ClaimRequest {
+            worker: worker.id,
+            number,
+            queue: self.queue.clone(),
+            machines: Arc::clone(&self.machines),
+            limit,
+        };
+        let started = Instant::now();
+        match self.store.claim(request).await {
+            Ok(claimed) => {
+                let found = claimed.instances.len();
+                worker.claims.answered(number, found);
+                observe::claimed(&self.queue, found, started.elapsed());
+                for instance in claimed.instances {
+                    self.executor.start(&worker, instance, self.slots.take());
+                }
+                observe::in_flight(&self.queue, self.slots.taken());
+                feed.claimed(limit, found, claimed.next_due, Instant::now());
+            }
+            Err(error) => {
+                worker.claims.unanswered(number);
+                observe::claim_failed(&self.queue);
+                feed.failed(Instant::now());
+                if matches!(error, StoreError::WorkerDead) {
+                    // The heartbeat finds out too, and registers anew.
+                    self.wait_for_new_worker().await;
+                } else {
+                    observe::store_error("claim", &error);
+                }
+            }
+        }
+    }
+
+    async fn wait_for_new_worker(&mut self) {
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            _ = tokio::time::timeout(self.poll, self.worker.changed()) => {}
+        }
+    }
+}

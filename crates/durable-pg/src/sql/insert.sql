@@ -1,0 +1,73 @@
+-- Inserts a batch: all of it with its place rows, or nothing (rules INS-2, INS-3).
+--
+-- Ids are drawn first, so that they map back to the caller's order and break ties in that order. A key that an
+-- instance visibly holds makes its entry a duplicate; a holder that is not visible yet makes the insert wait,
+-- and then do nothing: the caller of this statement sees an id that is neither inserted nor a duplicate.
+-- Keys are inserted in one order, so that two nodes with the same keys cannot deadlock (rule INS-4).
+--
+-- Index: instances_correlation_guard, once per entry that has a key.
+-- Also runs on a caller's connection, so it holds nothing whose plan depends on statistics.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), entry AS MATERIALIZED (
+    SELECT
+        input.place,
+        nextval('durable.instances_id_seq'::regclass) AS id,
+        input.lane_id,
+        input.priority,
+        greatest(
+            clock.now,
+            CASE
+                WHEN input.at_us IS NULL THEN clock.now + input.delay_us * interval '1 microsecond'
+                ELSE timestamptz 'epoch' + input.at_us * interval '1 microsecond'
+            END
+        ) AS eligible_at,
+        input.step,
+        input.state,
+        input.correlation_key,
+        input.correlation_scope,
+        holder.id AS holder
+    FROM clock
+    CROSS JOIN unnest(
+        $1::integer[], $2::smallint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[]
+    ) WITH ORDINALITY AS input (
+        lane_id, priority, delay_us, at_us, step, state, correlation_key, correlation_scope, place
+    )
+    LEFT JOIN LATERAL (
+        SELECT instance.id
+        FROM durable.instances AS instance
+        WHERE instance.correlation_guard = input.correlation_key
+        LIMIT 1
+    ) AS holder ON input.correlation_key IS NOT NULL
+), inserted AS (
+    INSERT INTO durable.instances (
+        id, inserted_at, eligible_at, lane_id, priority, step, state,
+        correlation_key, correlation_scope, correlation_guard
+    )
+    SELECT
+        entry.id, clock.now, entry.eligible_at, entry.lane_id, entry.priority, entry.step, entry.state::jsonb,
+        entry.correlation_key, entry.correlation_scope::text[], entry.correlation_key
+    FROM clock
+    CROSS JOIN entry
+    WHERE entry.holder IS NULL
+    ORDER BY entry.correlation_key, entry.id
+    ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
+    RETURNING
+        id, seq, lane_id, priority, eligible_at,
+        CASE WHEN correlation_guard IS NOT NULL AND 'executing' <> ALL (correlation_scope) THEN true END
+            AS releases_key
+), placed AS (
+    INSERT INTO durable.ready (lane_id, priority, eligible_at, instance_id, seq, releases_key)
+    SELECT lane_id, priority, eligible_at, id, seq, releases_key
+    FROM inserted
+    WHERE eligible_at <= (SELECT now FROM clock)
+), postponed AS (
+    INSERT INTO durable.scheduled (lane_id, priority, eligible_at, instance_id, seq, releases_key)
+    SELECT lane_id, priority, eligible_at, id, seq, releases_key
+    FROM inserted
+    WHERE eligible_at > (SELECT now FROM clock)
+)
+SELECT
+    (SELECT array_agg(id ORDER BY place) FROM entry) AS ids,
+    (SELECT array_agg(holder ORDER BY place) FROM entry) AS holders,
+    (SELECT array_agg(id) FROM inserted) AS inserted

@@ -1,0 +1,51 @@
+-- Reads instances as they stand; one that is not there is left out. Runnable and executing are told apart by
+-- the place row, which is found under the instance's own lane, priority and eligible time.
+-- Index: the primary keys of instances, lanes, ready and scheduled, one probe each per instance.
+SELECT
+    input.place,
+    lane.queue,
+    lane.machine,
+    lane.machine_version,
+    CASE
+        WHEN instance.status <> 'active' THEN instance.status::text
+        WHEN coalesce(ready.seq, scheduled.seq) IS NOT NULL THEN 'runnable'
+        ELSE 'executing'
+    END AS status,
+    instance.step,
+    instance.state::text AS state,
+    instance.attempt,
+    instance.crashes,
+    instance.result::text AS result,
+    instance.failure::text AS failure,
+    instance.correlation_guard,
+    (extract(epoch FROM instance.eligible_at - clock_timestamp()) * 1000000)::bigint AS due_us
+FROM unnest($1::bigint[]) WITH ORDINALITY AS input (id, place)
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM durable.instances
+    WHERE id = input.id
+    LIMIT 1
+) AS instance
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM durable.lanes
+    WHERE id = instance.lane_id
+    LIMIT 1
+) AS lane
+LEFT JOIN LATERAL (
+    SELECT seq
+    FROM durable.ready
+    WHERE lane_id = instance.lane_id
+        AND priority = instance.priority
+        AND eligible_at = instance.eligible_at
+        AND instance_id = instance.id
+    LIMIT 1
+) AS ready ON true
+LEFT JOIN LATERAL (
+    SELECT seq
+    FROM durable.scheduled
+    WHERE lane_id = instance.lane_id
+        AND eligible_at = instance.eligible_at
+        AND instance_id = instance.id
+    LIMIT 1
+) AS scheduled ON true

@@ -1,0 +1,78 @@
+-- Returns what is left of these claims to runnable, with $3 more attempts and crashes: 1 when its worker died,
+-- 0 when it is given back. The eligible time stays, so that it keeps its place in the order.
+--
+-- A claim that a commit or another reaper holds is skipped. An instance that a caller's transaction holds stays
+-- behind in its claim, for the next time; so does one that this snapshot shows too old. A claim of which
+-- nothing is left is deleted. Claims are locked in the order of their keys, then instances in that of their
+-- ids, as everywhere: no two of these statements, and no commit, can deadlock (rule LEASE-5).
+--
+-- Index: the primary keys of claims and instances.
+WITH claim AS MATERIALIZED (
+    SELECT claim.*
+    FROM (
+        SELECT DISTINCT worker_id, number
+        FROM unnest($1::bigint[], $2::bigint[]) AS input (worker_id, number)
+        ORDER BY worker_id, number
+    ) AS input
+    CROSS JOIN LATERAL (
+        SELECT worker_id, number, instance_ids, seqs
+        FROM durable.claims
+        WHERE worker_id = input.worker_id AND number = input.number
+        FOR UPDATE SKIP LOCKED
+    ) AS claim
+), held AS MATERIALIZED (
+    SELECT claim.worker_id, claim.number, entry.id, entry.seq
+    FROM claim
+    CROSS JOIN LATERAL unnest(claim.instance_ids, claim.seqs) AS entry (id, seq)
+    ORDER BY entry.id
+), owned AS MATERIALIZED (
+    SELECT held.id
+    FROM held
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM durable.instances AS instance
+        WHERE instance.id = held.id AND instance.seq = held.seq
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS instance
+), written AS (
+    UPDATE durable.instances AS instance
+    SET seq = instance.seq + 1,
+        attempt = instance.attempt + $3::smallint,
+        crashes = least(instance.crashes + $3::smallint, 32767)
+    FROM owned
+    WHERE instance.id = owned.id
+    RETURNING
+        instance.id, instance.seq, instance.lane_id, instance.priority, instance.eligible_at,
+        CASE
+            WHEN instance.correlation_guard IS NOT NULL AND 'executing' <> ALL (instance.correlation_scope) THEN true
+        END AS releases_key
+), placed AS (
+    INSERT INTO durable.ready (lane_id, priority, eligible_at, instance_id, seq, releases_key)
+    SELECT lane_id, priority, eligible_at, id, seq, releases_key
+    FROM written
+), behind AS MATERIALIZED (
+    SELECT held.worker_id, held.number, array_agg(held.id) AS instance_ids, array_agg(held.seq) AS seqs
+    FROM held
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM durable.instances AS instance
+        WHERE instance.id = held.id AND instance.seq = held.seq
+        LIMIT 1
+    ) AS instance
+    WHERE (held.id NOT IN (SELECT id FROM owned)) IS TRUE
+    GROUP BY held.worker_id, held.number
+), shrunk AS (
+    UPDATE durable.claims AS claim
+    SET instance_ids = behind.instance_ids, seqs = behind.seqs
+    FROM behind
+    WHERE claim.worker_id = behind.worker_id AND claim.number = behind.number
+), deleted AS (
+    DELETE FROM durable.claims AS claim
+    USING (
+        SELECT worker_id, number FROM claim
+        EXCEPT
+        SELECT worker_id, number FROM behind
+    ) AS empty
+    WHERE claim.worker_id = empty.worker_id AND claim.number = empty.number
+)
+SELECT count(*) FROM written

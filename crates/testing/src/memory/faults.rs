@@ -1,0 +1,154 @@
+//! The fault seam of the model: what a test may make go wrong, call by call.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use durable_core::InstanceId;
+use durable_core::store::{Commit, NewInstance, Transition};
+
+use super::Shared;
+
+/// The kinds of calls of a store, one per method, and the heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(
+    missing_docs,
+    reason = "each is named after the method of Store or Heart that it stands for"
+)]
+pub enum Call {
+    Insert,
+    Register,
+    Retire,
+    DeclareDead,
+    Neighbours,
+    Claim,
+    Commit,
+    Resolve,
+    Release,
+    Reap,
+    Collect,
+    Snapshots,
+    Find,
+    Beat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Transient,
+    LostAnswer,
+}
+
+type Refusal<T> = Box<dyn Fn(&T) -> bool + Send>;
+
+#[derive(Default)]
+pub(super) struct FaultState {
+    next: BTreeMap<Call, VecDeque<Fault>>,
+    counts: BTreeMap<Call, u64>,
+    locked: BTreeSet<InstanceId>,
+    insert_refusal: Option<Refusal<NewInstance>>,
+    commit_refusal: Option<Refusal<Commit>>,
+}
+
+impl FaultState {
+    /// Counts a call and takes the fault that waits for it.
+    pub(super) fn arrive(&mut self, call: Call) -> Option<Fault> {
+        *self.counts.entry(call).or_default() += 1;
+        self.next.get_mut(&call)?.pop_front()
+    }
+
+    pub(super) fn locked(&self) -> &BTreeSet<InstanceId> {
+        &self.locked
+    }
+
+    pub(super) fn refuses_insert(&self, entry: &NewInstance) -> bool {
+        entry.step.contains('\0') || self.insert_refusal.as_ref().is_some_and(|refuses| refuses(entry))
+    }
+
+    pub(super) fn refuses_commit(&self, commit: &Commit) -> bool {
+        holds_nul(&commit.transition)
+            || self
+                .commit_refusal
+                .as_ref()
+                .is_some_and(|refuses| refuses(commit))
+    }
+}
+
+/// Whether a text of the outcome holds the NUL character, which Postgres refuses too.
+fn holds_nul(transition: &Transition) -> bool {
+    match transition {
+        Transition::Next { step, .. } => step.contains('\0'),
+        Transition::Retry { failure, .. } => failure.as_ref().is_some_and(|it| it.message.contains('\0')),
+        Transition::Failed { failure } | Transition::Cancelled { failure } => failure.message.contains('\0'),
+        _ => false,
+    }
+}
+
+/// What a test may make go wrong in a [`MemoryStore`](super::MemoryStore); see
+/// [`faults`](super::MemoryStore::faults). Faults of one kind of call queue up, one per call.
+#[derive(Clone)]
+pub struct Faults {
+    shared: Arc<Shared>,
+}
+
+impl Faults {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// The next call of this kind does nothing and fails as transient.
+    pub fn fail_next(&self, call: Call) {
+        self.push(call, Fault::Transient);
+    }
+
+    /// The next call of this kind takes effect, and its answer is lost (`StoreError::Unknown`).
+    pub fn lose_next_answer(&self, call: Call) {
+        self.push(call, Fault::LostAnswer);
+    }
+
+    /// Every insert that holds an entry for which this is true is refused whole, from now on. The predicate
+    /// runs under the store's lock and must not call the store.
+    pub fn refuse_inserts(&self, refuses: impl Fn(&NewInstance) -> bool + Send + 'static) {
+        self.shared.lock().faults.insert_refusal = Some(Box::new(refuses));
+    }
+
+    /// Every commit that holds an outcome for which this is true is refused whole, from now on. The predicate
+    /// runs under the store's lock and must not call the store.
+    pub fn refuse_commits(&self, refuses: impl Fn(&Commit) -> bool + Send + 'static) {
+        self.shared.lock().faults.commit_refusal = Some(Box::new(refuses));
+    }
+
+    /// Holds the instance's row as another transaction would: its outcomes answer `CommitFate::Locked`, and
+    /// claims, reaper and collector skip it.
+    pub fn lock(&self, id: InstanceId) {
+        self.shared.lock().faults.locked.insert(id);
+    }
+
+    /// Lets the row go.
+    pub fn unlock(&self, id: InstanceId) {
+        self.shared.lock().faults.locked.remove(&id);
+    }
+
+    /// No more faults: nothing waits, refuses, or is locked.
+    pub fn clear(&self) {
+        let faults = &mut self.shared.lock().faults;
+        *faults = FaultState {
+            counts: std::mem::take(&mut faults.counts),
+            ..FaultState::default()
+        };
+    }
+
+    /// How many calls of this kind have arrived, failed ones included.
+    #[must_use]
+    pub fn calls(&self, call: Call) -> u64 {
+        self.shared.lock().faults.counts.get(&call).copied().unwrap_or(0)
+    }
+
+    fn push(&self, call: Call, fault: Fault) {
+        self.shared
+            .lock()
+            .faults
+            .next
+            .entry(call)
+            .or_default()
+            .push_back(fault);
+    }
+}

@@ -1,0 +1,272 @@
+//! The store in memory: the reference model of [`Store`].
+//!
+//! One lock, ordered maps, no cleverness: each rule stands in one place of `state.rs`, so that it can be read
+//! beside the contract. Time is tokio's, so that a test under paused time moves it. The Postgres store gives
+//! the same answers; the conformance suite and the random histories compare the two.
+
+mod faults;
+mod state;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use durable_core::store::{
+    Beat, ClaimRequest, Claimed, Collected, Commit, CommitFate, Heart, Inserted, NewInstance, NewWorker,
+    Reaped, Resolution, Retention, Snapshot, Store,
+};
+use durable_core::{ClaimNumber, CorrelationKey, Fence, InstanceId, ProcessIdentity, StoreError, WorkerId};
+use tokio::task::yield_now;
+use tokio::time::Instant;
+
+pub use faults::{Call, Faults};
+use faults::{Fault, FaultState};
+use state::State;
+
+/// A [`Store`] in memory. A clone is another handle of the same data.
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    number: u64,
+    /// The store's clock counts from here.
+    origin: Instant,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    state: State,
+    faults: FaultState,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        // A panic of a test's predicate leaves the state whole: it runs before any change.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        static STORES: AtomicU64 = AtomicU64::new(1);
+        let number = STORES.fetch_add(1, Ordering::Relaxed);
+        let shared = Shared {
+            number,
+            origin: Instant::now(),
+            inside: Mutex::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// What a test may make go wrong.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        Faults::new(Arc::clone(&self.shared))
+    }
+
+    /// One call: a moment before and after, as a database would take, and its effect at once in between.
+    async fn call<T: Send>(
+        &self,
+        call: Call,
+        work: impl FnOnce(&mut Inside, Duration) -> Result<T, StoreError> + Send,
+    ) -> Result<T, StoreError> {
+        yield_now().await;
+        let answer = self.at_once(call, work);
+        yield_now().await;
+        answer
+    }
+
+    fn at_once<T>(
+        &self,
+        call: Call,
+        work: impl FnOnce(&mut Inside, Duration) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut inside = self.shared.lock();
+        let fault = inside.faults.arrive(call);
+        if fault == Some(Fault::Transient) {
+            return Err(StoreError::Transient {
+                message: format!("injected before {call:?}"),
+            });
+        }
+        let answer = work(&mut inside, self.shared.origin.elapsed());
+        if fault == Some(Fault::LostAnswer) {
+            return Err(StoreError::Unknown {
+                message: format!("injected after {call:?}"),
+            });
+        }
+        answer
+    }
+}
+
+fn refused(what: &str, index: usize) -> StoreError {
+    StoreError::Refused {
+        message: format!("{what} {index} of the batch cannot be stored"),
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn identity(&self) -> String {
+        format!("memory:{}", self.shared.number)
+    }
+
+    async fn insert(&self, entries: Vec<NewInstance>) -> Result<Vec<Inserted>, StoreError> {
+        self.call(Call::Insert, |inside, now| {
+            if let Some(bad) = entries
+                .iter()
+                .position(|entry| inside.faults.refuses_insert(entry))
+            {
+                return Err(refused("entry", bad));
+            }
+            Ok(inside.state.insert(now, entries))
+        })
+        .await
+    }
+
+    async fn register(&self, worker: NewWorker) -> Result<WorkerId, StoreError> {
+        self.call(Call::Register, |inside, now| {
+            Ok(inside.state.register(now, worker))
+        })
+        .await
+    }
+
+    fn heart(&self) -> Box<dyn Heart> {
+        Box::new(MemoryHeart { store: self.clone() })
+    }
+
+    async fn retire(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.call(Call::Retire, |inside, _| {
+            inside.state.retire(worker);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn declare_dead(&self, workers: Vec<WorkerId>) -> Result<(), StoreError> {
+        self.call(Call::DeclareDead, |inside, _| {
+            inside.state.declare_dead(&workers);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn neighbours(
+        &self,
+        process: ProcessIdentity,
+    ) -> Result<Vec<(WorkerId, ProcessIdentity)>, StoreError> {
+        self.call(Call::Neighbours, |inside, _| {
+            Ok(inside.state.neighbours(&process))
+        })
+        .await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError> {
+        self.call(Call::Claim, |inside, now| {
+            inside.state.claim(now, &request, inside.faults.locked())
+        })
+        .await
+    }
+
+    async fn commit(
+        &self,
+        worker: WorkerId,
+        outcomes: Arc<[Commit]>,
+        closed: Vec<ClaimNumber>,
+    ) -> Result<Vec<CommitFate>, StoreError> {
+        self.call(Call::Commit, |inside, now| {
+            if let Some(bad) = outcomes
+                .iter()
+                .position(|commit| inside.faults.refuses_commit(commit))
+            {
+                return Err(refused("outcome", bad));
+            }
+            inside
+                .state
+                .commit(now, worker, &outcomes, &closed, inside.faults.locked())
+        })
+        .await
+    }
+
+    async fn resolve(
+        &self,
+        worker: WorkerId,
+        outcomes: Vec<(InstanceId, Fence)>,
+    ) -> Result<Vec<Resolution>, StoreError> {
+        self.call(Call::Resolve, |inside, _| {
+            Ok(outcomes
+                .iter()
+                .map(|(id, fence)| inside.state.resolve(worker, *id, *fence))
+                .collect())
+        })
+        .await
+    }
+
+    async fn release(&self, worker: WorkerId, claims: Vec<ClaimNumber>) -> Result<(), StoreError> {
+        let claims: BTreeSet<ClaimNumber> = claims.into_iter().collect();
+        self.call(Call::Release, |inside, _| {
+            for number in claims {
+                inside.state.release(worker, number);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<Reaped, StoreError> {
+        self.call(Call::Reap, |inside, now| {
+            Ok(inside.state.reap(now, limit, inside.faults.locked()))
+        })
+        .await
+    }
+
+    async fn collect(&self, retention: Retention, limit: usize) -> Result<Collected, StoreError> {
+        self.call(Call::Collect, |inside, now| {
+            Ok(inside
+                .state
+                .collect(now, retention, limit, inside.faults.locked()))
+        })
+        .await
+    }
+
+    async fn snapshots(&self, ids: Vec<InstanceId>) -> Result<Vec<Option<Snapshot>>, StoreError> {
+        self.call(Call::Snapshots, |inside, now| {
+            Ok(ids.iter().map(|id| inside.state.snapshot(now, *id)).collect())
+        })
+        .await
+    }
+
+    async fn find(&self, key: CorrelationKey) -> Result<Option<InstanceId>, StoreError> {
+        self.call(Call::Find, |inside, _| Ok(inside.state.find(&key)))
+            .await
+    }
+}
+
+struct MemoryHeart {
+    store: MemoryStore,
+}
+
+#[async_trait]
+impl Heart for MemoryHeart {
+    async fn beat(&mut self, worker: WorkerId, lease: Duration) -> Result<Beat, StoreError> {
+        self.store
+            .call(Call::Beat, |inside, now| {
+                Ok(inside.state.beat(now, worker, lease))
+            })
+            .await
+    }
+}
