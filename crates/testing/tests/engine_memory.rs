@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use durable_core::{
-    Client, Context, Engine, Failure, FailureKind, Insert, Inserted, Job, JobError, Machine, Queue, StartError,
-    StepResult, Status, Store, WaitError, done, next, retry,
+    Client, Context, Engine, Failure, FailureKind, Insert, Inserted, Job, JobError, Machine, Queue,
+    StartError, Status, StepResult, Store, WaitError, done, next, retry,
 };
 use durable_testing::memory::MemoryStore;
 use serde::{Deserialize, Serialize};
@@ -98,12 +98,24 @@ async fn a_machine_runs_from_insert_to_result() {
     let (_memory, store) = store();
     let engine = engine(&store).await;
     let client = engine.client();
-    let inserted =
-        client.insert(Insert::machine(Order { number: 7, charged: false })).await.expect("inserted");
+    let inserted = client
+        .insert(Insert::machine(Order {
+            number: 7,
+            charged: false,
+        }))
+        .await
+        .expect("inserted");
     let result: String = client.result(inserted.id(), LIMIT).await.expect("a result");
     assert_eq!(result, "shipped 7");
-    let snapshot = client.snapshot(inserted.id()).await.expect("read").expect("there");
-    assert_eq!((snapshot.status, snapshot.attempt, snapshot.step.as_str()), (Status::Done, 0, "ship"));
+    let snapshot = client
+        .snapshot(inserted.id())
+        .await
+        .expect("read")
+        .expect("there");
+    assert_eq!(
+        (snapshot.status, snapshot.attempt, snapshot.step.as_str()),
+        (Status::Done, 0, "ship")
+    );
     engine.shutdown().await;
 }
 
@@ -114,7 +126,11 @@ async fn every_fault_of_a_job_ends_as_it_should_and_harms_no_other() {
     let engine = engine(&store).await;
     let client = engine.client();
     let kinds = ["panic", "error", "cancel", "nul", "hang", "none"];
-    let inserts = kinds.map(|kind| Insert::job(Fault { kind: kind.to_owned() }));
+    let inserts = kinds.map(|kind| {
+        Insert::job(Fault {
+            kind: kind.to_owned(),
+        })
+    });
     let inserted = client.insert_all(inserts).await.expect("inserted");
     let mut ends = Vec::new();
     for (kind, inserted) in kinds.iter().zip(&inserted) {
@@ -123,7 +139,11 @@ async fn every_fault_of_a_job_ends_as_it_should_and_harms_no_other() {
             Err(WaitError::Failed { failure, .. }) => Some(failure.kind),
             Err(other) => panic!("{kind}: {other}"),
         };
-        let snapshot = client.snapshot(inserted.id()).await.expect("read").expect("there");
+        let snapshot = client
+            .snapshot(inserted.id())
+            .await
+            .expect("read")
+            .expect("there");
         ends.push((*kind, snapshot.status, end, snapshot.attempt));
     }
     assert_eq!(
@@ -145,11 +165,23 @@ async fn a_second_insert_of_a_key_is_a_duplicate_until_the_first_is_done() {
     // contract: ID-1, ID-2, ID-3
     let (_memory, store) = store();
     let client = Client::new(Arc::clone(&store));
-    let order = || Insert::machine(Order { number: 1, charged: false }).correlation_key("order-1");
+    let order = || {
+        Insert::machine(Order {
+            number: 1,
+            charged: false,
+        })
+        .correlation_key("order-1")
+    };
     let first = client.insert(order()).await.expect("inserted");
-    assert_eq!(client.insert(order()).await.expect("answered"), Inserted::Duplicate(first.id()));
+    assert_eq!(
+        client.insert(order()).await.expect("answered"),
+        Inserted::Duplicate(first.id())
+    );
     let engine = engine(&store).await;
-    client.result::<String>(first.id(), LIMIT).await.expect("a result");
+    client
+        .result::<String>(first.id(), LIMIT)
+        .await
+        .expect("a result");
     assert!(!client.insert(order()).await.expect("inserted").is_duplicate());
     engine.shutdown().await;
 }
@@ -167,7 +199,9 @@ async fn configuration_faults_are_listed_together_and_nothing_is_done() {
         .await
         .err()
         .expect("refused");
-    let StartError::Configuration { faults } = error else { panic!("{error}") };
+    let StartError::Configuration { faults } = error else {
+        panic!("{error}")
+    };
     let text = faults.join("\n");
     for option in ["queue", "concurrency", "order v1 is registered twice", "lease"] {
         assert!(text.contains(option), "{option} is missing in {text}");
@@ -181,7 +215,11 @@ async fn two_engines_of_one_name_are_refused_and_the_name_is_free_after_a_shutdo
     let first = engine(&store).await;
     let second = Engine::builder(Arc::clone(&store)).start().await;
     assert!(matches!(second.err(), Some(StartError::NameTaken { .. })));
-    let other = Engine::builder(Arc::clone(&store)).name("other").start().await.expect("another name");
+    let other = Engine::builder(Arc::clone(&store))
+        .name("other")
+        .start()
+        .await
+        .expect("another name");
     other.shutdown().await;
     first.shutdown().await;
     engine(&store).await.shutdown().await;
@@ -220,7 +258,10 @@ async fn a_shutdown_gives_back_what_does_not_end_without_an_attempt() {
     }
     engine.shutdown().await;
     let snapshot = client.snapshot(id).await.expect("read").expect("there");
-    assert_eq!((snapshot.status, snapshot.attempt, snapshot.crashes), (Status::Runnable, 0, 0));
+    assert_eq!(
+        (snapshot.status, snapshot.attempt, snapshot.crashes),
+        (Status::Runnable, 0, 0)
+    );
 }
 
 #[derive(Serialize, Deserialize)]
@@ -240,7 +281,10 @@ impl Machine for Loops {
     }
 
     async fn on_error(self, _step: OrderStep, failure: &Failure, _context: &Context) -> StepResult<Self> {
-        retry(self).after(Duration::from_secs(3600)).because(failure.clone()).ok()
+        retry(self)
+            .after(Duration::from_secs(3600))
+            .because(failure.clone())
+            .ok()
     }
 }
 
@@ -249,11 +293,24 @@ async fn a_drain_collapses_delays_counts_steps_and_stops_a_runaway() {
     // contract: FSM-4
     let (_memory, store) = store();
     let client = Client::new(Arc::clone(&store));
-    client.insert(Insert::machine(Order { number: 1, charged: false })).await.expect("inserted");
+    client
+        .insert(Insert::machine(Order {
+            number: 1,
+            charged: false,
+        }))
+        .await
+        .expect("inserted");
     let builder = || Engine::builder(Arc::clone(&store)).queue("default");
     let tally = builder().machine::<Order>().drain(100).await.expect("drained");
-    assert_eq!((tally.steps_run(), tally.count("retry"), tally.count("done")), (4, 2, 1));
+    assert_eq!(
+        (tally.steps_run(), tally.count("retry"), tally.count("done")),
+        (4, 2, 1)
+    );
     client.insert(Insert::machine(Loops)).await.expect("inserted");
-    let error = builder().machine::<Loops>().drain(50).await.expect_err("a runaway");
+    let error = builder()
+        .machine::<Loops>()
+        .drain(50)
+        .await
+        .expect_err("a runaway");
     assert!(error.to_string().contains("50 steps ran"), "{error}");
 }

@@ -22,7 +22,7 @@ WITH asynchronous AS MATERIALIZED (
 ), lane AS MATERIALIZED (
     SELECT
         input.id,
-        coalesce(input.priority, -32768::smallint) AS priority,
+        coalesce(input.priority, (-32768)::smallint) AS priority,
         coalesce(timestamptz '2000-01-01 00:00+00' + input.eligible_us * interval '1 microsecond', '-infinity')
             AS eligible_at,
         coalesce(input.instance_id, 0) AS instance_id,
@@ -133,3 +133,4 @@ LEFT JOIN (
         LIMIT 1
     ) AS instance
 ) AS claimed ON true
+ORDER BY claimed.priority, claimed.eligible_at, claimed.instance_id

@@ -4,13 +4,12 @@ use sqlx::PgPool;
 
 /// Names the state that [`run`] leads to: a template with another fingerprint is stale.
 pub(super) fn fingerprint() -> String {
-    // wire: durable_pg::migrate::fingerprint()
-    "none".to_owned()
+    durable_pg::migrate::fingerprint()
 }
 
 /// Brings an empty database to that state.
-#[allow(clippy::unused_async, reason = "until it is wired")]
-pub(super) async fn run(_pool: &PgPool) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    // wire: durable_pg::migrate::run(pool, "durable").await?
+pub(super) async fn run(pool: &PgPool) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let mut connection = pool.acquire().await?;
+    durable_pg::migrate::run(&mut connection, "durable").await?;
     Ok(())
 }

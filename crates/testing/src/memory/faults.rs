@@ -28,6 +28,8 @@ pub enum Call {
     Collect,
     Snapshots,
     Find,
+    /// [`make_due`](durable_core::Store::make_due).
+    MakeDue,
     Beat,
 }
 

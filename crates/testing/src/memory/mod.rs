@@ -17,7 +17,10 @@ use durable_core::store::{
     Beat, ClaimRequest, Claimed, Collected, Commit, CommitFate, Heart, Inserted, NewInstance, NewWorker,
     Reaped, Resolution, Retention, Snapshot, Store,
 };
-use durable_core::{ClaimNumber, CorrelationKey, Fence, InstanceId, ProcessIdentity, StoreError, WorkerId};
+use durable_core::{
+    ClaimNumber, CorrelationKey, Fence, InstanceId, MachineKey, ProcessIdentity, QueueName, StoreError,
+    WorkerId,
+};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
@@ -239,6 +242,13 @@ impl Store for MemoryStore {
             Ok(inside
                 .state
                 .collect(now, retention, limit, inside.faults.locked()))
+        })
+        .await
+    }
+
+    async fn make_due(&self, queue: QueueName, machines: Arc<[MachineKey]>) -> Result<u64, StoreError> {
+        self.call(Call::MakeDue, |inside, now| {
+            Ok(inside.state.make_due(now, &queue, &machines))
         })
         .await
     }

@@ -221,6 +221,16 @@ impl State {
         Ok(claimed)
     }
 
+    pub(super) fn make_due(&mut self, now: Duration, queue: &QueueName, machines: &[MachineKey]) -> u64 {
+        let waiting = self.instances.values_mut().filter(|row| {
+            row.queue == *queue
+                && machines.contains(&row.machine)
+                && row.status == Status::Runnable
+                && row.eligible > now
+        });
+        waiting.map(|row| row.eligible = now).count() as u64
+    }
+
     pub(super) fn commit(
         &mut self,
         now: Duration,

@@ -1,0 +1,174 @@
+//! Inserts a batch: one statement, one array per column (rule INS-3).
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use durable_core::store::{Eligible, NewInstance};
+use durable_core::{Inserted, InstanceId, Scope, Status};
+use sqlx::{PgConnection, Row as _};
+
+use crate::statements::Statements;
+
+/// How often entries that lost a race for a key, whose winner then vanished, are inserted again.
+const TRIES: usize = 10;
+
+pub(crate) fn microseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// The scope as the literal of a text array; `None` for the default.
+fn scope_literal(scope: Scope) -> Option<String> {
+    if scope == Scope::UNTIL_TERMINAL {
+        return None;
+    }
+    let names: Vec<&str> = Status::ALL
+        .into_iter()
+        .filter(|status| scope.contains(*status))
+        .map(Status::as_str)
+        .collect();
+    Some(format!("{{{}}}", names.join(",")))
+}
+
+/// The first answer of [`insert`] for one entry.
+#[derive(Clone, Copy)]
+enum Answer {
+    Known(Inserted),
+    /// Somebody else's insert of the same key was committed meanwhile.
+    LostRace,
+}
+
+/// Inserts entries whose lanes are known, on any connection; the answers stand in the order of the entries.
+pub(crate) async fn insert(
+    connection: &mut PgConnection,
+    statements: &Statements,
+    entries: &[NewInstance],
+    lanes: &[i32],
+) -> Result<Vec<Inserted>, sqlx::Error> {
+    let mut answers = vec![Answer::LostRace; entries.len()];
+    for _ in 0..TRIES {
+        let open: Vec<usize> = (0..entries.len())
+            .filter(|&at| matches!(answers.get(at), Some(Answer::LostRace)))
+            .collect();
+        if open.is_empty() {
+            break;
+        }
+        insert_once(connection, statements, entries, lanes, &open, &mut answers).await?;
+        find_winners(connection, statements, entries, &mut answers).await?;
+    }
+    let known = answers.into_iter().map(|answer| match answer {
+        Answer::Known(inserted) => Ok(inserted),
+        Answer::LostRace => Err(sqlx::Error::PoolTimedOut),
+    });
+    known.collect()
+}
+
+async fn insert_once(
+    connection: &mut PgConnection,
+    statements: &Statements,
+    entries: &[NewInstance],
+    lanes: &[i32],
+    open: &[usize],
+    answers: &mut [Answer],
+) -> Result<(), sqlx::Error> {
+    let chosen: Vec<(&NewInstance, i32)> = open
+        .iter()
+        .filter_map(|&at| Some((entries.get(at)?, *lanes.get(at)?)))
+        .collect();
+    let lane_ids: Vec<i32> = chosen.iter().map(|(_, lane)| *lane).collect();
+    let priorities: Vec<i16> = chosen.iter().map(|(entry, _)| entry.priority).collect();
+    let (delays, instants): (Vec<Option<i64>>, Vec<Option<i64>>) =
+        chosen.iter().map(|(entry, _)| eligible(entry.eligible)).unzip();
+    let steps: Vec<&str> = chosen.iter().map(|(entry, _)| entry.step.as_str()).collect();
+    let states: Vec<&str> = chosen.iter().map(|(entry, _)| entry.state.as_str()).collect();
+    let keys: Vec<Option<&str>> = chosen
+        .iter()
+        .map(|(entry, _)| entry.correlation.as_ref().map(|(key, _)| key.as_str()))
+        .collect();
+    let scopes: Vec<Option<String>> = chosen
+        .iter()
+        .map(|(entry, _)| {
+            entry
+                .correlation
+                .as_ref()
+                .and_then(|(_, scope)| scope_literal(*scope))
+        })
+        .collect();
+    let row = sqlx::query(statements.insert.text())
+        .bind(lane_ids)
+        .bind(priorities)
+        .bind(delays)
+        .bind(instants)
+        .bind(steps)
+        .bind(states)
+        .bind(&keys)
+        .bind(scopes)
+        .fetch_one(connection)
+        .await?;
+    let ids: Vec<i64> = row.try_get("ids")?;
+    let holders: Vec<Option<i64>> = row.try_get("holders")?;
+    let inserted: Option<Vec<i64>> = row.try_get("inserted")?;
+    let inserted: std::collections::HashSet<i64> = inserted.unwrap_or_default().into_iter().collect();
+    let mut firsts: HashMap<&str, i64> = HashMap::new();
+    for (id, key) in ids.iter().zip(&keys) {
+        if let (Some(key), true) = (key, inserted.contains(id)) {
+            firsts.insert(key, *id);
+        }
+    }
+    for (((&at, id), holder), key) in open.iter().zip(&ids).zip(&holders).zip(&keys) {
+        let duplicate = holder.or_else(|| key.and_then(|key| firsts.get(key).copied()));
+        let answer = if inserted.contains(id) {
+            Answer::Known(Inserted::New(InstanceId::new(*id)))
+        } else if let Some(holder) = duplicate {
+            Answer::Known(Inserted::Duplicate(InstanceId::new(holder)))
+        } else {
+            Answer::LostRace
+        };
+        if let Some(slot) = answers.get_mut(at) {
+            *slot = answer;
+        }
+    }
+    Ok(())
+}
+
+/// Looks up, with a new snapshot, who won the races; a winner that is gone again leaves its entry open.
+async fn find_winners(
+    connection: &mut PgConnection,
+    statements: &Statements,
+    entries: &[NewInstance],
+    answers: &mut [Answer],
+) -> Result<(), sqlx::Error> {
+    let lost: Vec<(usize, &str)> = entries
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| matches!(answers.get(*at), Some(Answer::LostRace)))
+        .filter_map(|(at, entry)| Some((at, entry.correlation.as_ref()?.0.as_str())))
+        .collect();
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let keys: Vec<&str> = lost.iter().map(|(_, key)| *key).collect();
+    let rows = sqlx::query(statements.find_holders.text())
+        .bind(keys)
+        .fetch_all(connection)
+        .await?;
+    for row in rows {
+        let place: i64 = row.try_get("place")?;
+        let index = usize::try_from(place - 1).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        let holder: i64 = row.try_get("id")?;
+        if let Some(slot) = lost.get(index).and_then(|(at, _)| answers.get_mut(*at)) {
+            *slot = Answer::Known(Inserted::Duplicate(InstanceId::new(holder)));
+        }
+    }
+    Ok(())
+}
+
+/// A delay from the database's now, or an instant, in microseconds.
+fn eligible(eligible: Eligible) -> (Option<i64>, Option<i64>) {
+    match eligible {
+        Eligible::In(delay) => (Some(microseconds(delay)), None),
+        Eligible::At(instant) => {
+            let since = instant.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            (None, Some(microseconds(since)))
+        }
+    }
+}

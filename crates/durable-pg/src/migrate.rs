@@ -1,0 +1,228 @@
+//! Brings a schema to the version of this crate (rule OPS-4).
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+
+use crate::statements::{Statements, render};
+
+/// One frozen file of `migrations/`.
+struct Migration {
+    version: i32,
+    name: &'static str,
+    /// Whether older workers must stop.
+    breaking: bool,
+    sql: &'static str,
+}
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "foundation",
+    breaking: false,
+    sql: include_str!("../migrations/0001_foundation.sql"),
+}];
+
+/// Why a migration, or the check of a schema, failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MigrateError {
+    /// The schema name cannot be used.
+    #[error("schema \"{schema}\" cannot be used: give 1 to 63 bytes without quotes ('), backslashes or NUL")]
+    SchemaName {
+        /// The name.
+        schema: String,
+    },
+    /// The schema has not been migrated, or not far enough.
+    #[error(
+        "schema \"{schema}\" is at version {found}, this program needs {needed}; run durable_pg::migrate::run"
+    )]
+    TooOld {
+        /// The schema.
+        schema: String,
+        /// Its version; 0 when nothing is installed.
+        found: i32,
+        /// What this crate needs.
+        needed: i32,
+    },
+    /// A newer program migrated the schema in a way that this one cannot work with.
+    #[error(
+        "schema \"{schema}\" is at version {found}, which this program (version {known}) cannot work with; deploy the newer program"
+    )]
+    TooNew {
+        /// The schema.
+        schema: String,
+        /// Its version.
+        found: i32,
+        /// The newest that this crate knows.
+        known: i32,
+    },
+    /// An applied migration differs from the file of this crate.
+    #[error("migration {version} of schema \"{schema}\" was applied with other contents than this program's")]
+    Changed {
+        /// The schema.
+        schema: String,
+        /// The migration.
+        version: i32,
+    },
+    /// The database.
+    #[error("migrating schema \"{schema}\" failed: {source}")]
+    Database {
+        /// The schema.
+        schema: String,
+        /// Why.
+        source: sqlx::Error,
+    },
+}
+
+/// What the history of a schema says.
+#[derive(Default)]
+pub(crate) struct Installed {
+    pub(crate) version: i32,
+    /// Tells this installation from every other.
+    pub(crate) identity: String,
+}
+
+fn checksum(migration: &Migration) -> String {
+    let mut hasher = DefaultHasher::new();
+    migration.sql.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// Names the state that [`run`] leads to: two programs with the same fingerprint make the same schema.
+#[must_use]
+pub fn fingerprint() -> String {
+    MIGRATIONS.last().map(checksum).unwrap_or_default()
+}
+
+/// All migrations as plain SQL for a schema, for teams that run their own. It does not write the history.
+#[must_use]
+pub fn export(schema: &str) -> String {
+    MIGRATIONS
+        .iter()
+        .map(|migration| render(migration.sql, schema))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+pub(crate) fn check_name(schema: &str) -> Result<(), MigrateError> {
+    let bad = schema.is_empty() || schema.len() > 63 || schema.contains(['\'', '\\', '\0']);
+    if bad {
+        Err(MigrateError::SchemaName {
+            schema: schema.to_owned(),
+        })
+    } else {
+        Ok(())
+    }
+}
+
+/// Migrates a schema, and creates it if need be. Any number of nodes may do so at once: one does the work,
+/// the others wait for it. The lock is that of one transaction; engines go on working meanwhile.
+///
+/// # Errors
+/// [`MigrateError`]; then nothing was changed.
+pub async fn run(connection: &mut PgConnection, schema: &str) -> Result<(), MigrateError> {
+    check_name(schema)?;
+    let failed = |source| MigrateError::Database {
+        schema: schema.to_owned(),
+        source,
+    };
+    let statements = Statements::new(schema);
+    let mut transaction = connection.begin().await.map_err(failed)?;
+    sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('durable migration of ' || $1, 0))")
+        .bind(schema)
+        .execute(&mut *transaction)
+        .await
+        .map_err(failed)?;
+    let create = render("CREATE SCHEMA IF NOT EXISTS durable.", schema);
+    sqlx::query(AssertSqlSafe(create.trim_end_matches('.').to_owned()))
+        .execute(&mut *transaction)
+        .await
+        .map_err(failed)?;
+    sqlx::query(statements.create_history.text())
+        .execute(&mut *transaction)
+        .await
+        .map_err(failed)?;
+    let installed = read(&mut transaction, schema, &statements).await?;
+    for migration in MIGRATIONS
+        .iter()
+        .filter(|migration| migration.version > installed.version)
+    {
+        sqlx::raw_sql(AssertSqlSafe(render(migration.sql, schema)))
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
+        sqlx::query(statements.record_migration.text())
+            .bind(migration.version)
+            .bind(migration.name)
+            .bind(checksum(migration))
+            .bind(migration.breaking)
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
+    }
+    transaction.commit().await.map_err(failed)
+}
+
+/// Reads and checks the history; refuses one that this crate cannot work with.
+async fn read(
+    connection: &mut PgConnection,
+    schema: &str,
+    statements: &Statements,
+) -> Result<Installed, MigrateError> {
+    let failed = |source| MigrateError::Database {
+        schema: schema.to_owned(),
+        source,
+    };
+    let rows = sqlx::query(statements.read_history.text())
+        .fetch_all(connection)
+        .await
+        .map_err(failed)?;
+    let known = MIGRATIONS.last().map_or(0, |migration| migration.version);
+    let mut installed = Installed::default();
+    for row in rows {
+        let version: i32 = row.try_get("version").map_err(failed)?;
+        let breaking: bool = row.try_get("breaking").map_err(failed)?;
+        let applied: String = row.try_get("checksum").map_err(failed)?;
+        if version > known && breaking {
+            return Err(MigrateError::TooNew {
+                schema: schema.to_owned(),
+                found: version,
+                known,
+            });
+        }
+        let file = MIGRATIONS.iter().find(|migration| migration.version == version);
+        if file.is_some_and(|migration| checksum(migration) != applied) {
+            return Err(MigrateError::Changed {
+                schema: schema.to_owned(),
+                version,
+            });
+        }
+        if installed.version == 0 {
+            installed.identity = row.try_get("installation").map_err(failed)?;
+        }
+        installed.version = version;
+    }
+    Ok(installed)
+}
+
+/// Checks that a schema is one that this crate can work with.
+pub(crate) async fn check(
+    connection: &mut PgConnection,
+    schema: &str,
+    statements: &Statements,
+) -> Result<Installed, MigrateError> {
+    let needed = MIGRATIONS.last().map_or(0, |migration| migration.version);
+    let too_old = |found| MigrateError::TooOld {
+        schema: schema.to_owned(),
+        found,
+        needed,
+    };
+    match read(connection, schema, statements).await {
+        Ok(installed) if installed.version < needed => Err(too_old(installed.version)),
+        Err(MigrateError::Database {
+            source: sqlx::Error::Database(error),
+            ..
+        }) if matches!(error.code().as_deref(), Some("42P01" | "3F000")) => Err(too_old(0)),
+        other => other,
+    }
+}
