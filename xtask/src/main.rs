@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bench;
 mod ci;
 mod phases;
 mod setup;
@@ -30,8 +31,12 @@ enum Chore {
     /// Set up, start a throw-away Postgres, and run every test.
     ///
     /// The server lives in a temporary directory and ends with this command. Set
-    /// DURABLE_TEST_POSTGRES_URL to use a server of your own instead: a role that may create databases.
+    /// `DURABLE_TEST_POSTGRES_URL` to use a server of your own instead: a role that may create databases.
     Test(test::Arguments),
+    /// Measure the engine against the bare database, on a throw-away server; takes a few minutes.
+    ///
+    /// Build with `--release`: `cargo run --release -p xtask -- bench`.
+    Bench(bench::Arguments),
     /// Check the rules of the repository that no compiler checks.
     ///
     /// Among them: every rule of docs/contract.md is named by a test, links in the documentation
@@ -61,6 +66,7 @@ async fn run(chore: Chore) -> anyhow::Result<()> {
     match chore {
         Chore::Setup => setup::run(),
         Chore::Test(arguments) => test::run(&arguments).await,
+        Chore::Bench(arguments) => bench::run(&arguments).await,
         Chore::Tidy => tidy::run(),
         Chore::Ci => ci::run().await,
     }

@@ -35,7 +35,7 @@ impl Machine for Order {
 
     async fn step(self, step: OrderStep, context: &Context) -> StepResult<Self> {
         match step {
-            OrderStep::Charge if context.attempt() == 0 && self.number % 10 == 0 => {
+            OrderStep::Charge if context.attempt() == 0 && self.number.is_multiple_of(10) => {
                 retry(self).after(Duration::from_millis(20)).ok()
             }
             OrderStep::Charge => next(OrderStep::Ship, self).ok(),

@@ -68,7 +68,7 @@ enum Origin {
     Local(LocalServer),
     /// Started here in a container, which ends when this is dropped.
     #[cfg(feature = "containers")]
-    Container(#[allow(dead_code, reason = "held for its drop")] container::ContainerServer),
+    Container(#[allow(dead_code, reason = "held for its drop")] Box<container::ContainerServer>),
 }
 
 /// Why there is no server.
@@ -195,7 +195,7 @@ impl PostgresServer {
         wait_until_ready(&url, None).await?;
         Ok(Self {
             url,
-            origin: Origin::Container(server),
+            origin: Origin::Container(Box::new(server)),
         })
     }
 
