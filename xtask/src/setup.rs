@@ -78,9 +78,12 @@ fn install_with_apt() -> anyhow::Result<()> {
         let write = format!("echo 'create_main_cluster = false' >{DEBIAN_CLUSTER_FILE}");
         finish(as_root("sh")?.args(["-c", &write]))?;
     }
-    // Packages that are gone from the mirror since the last update cannot be installed.
+    // Packages that are gone from the mirror since the last update cannot be installed. A mirror that
+    // does not answer need not be the one that has Postgres, so its failure is shown and no more.
     println!("  apt-get update");
-    finish(as_root("apt-get")?.args(["update", "-qq"]))?;
+    if let Err(error) = finish(as_root("apt-get")?.args(["update", "-qq"])) {
+        eprintln!("  {error:#}");
+    }
     println!("  apt-get install postgresql");
     finish(
         as_root("env")?
