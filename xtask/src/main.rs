@@ -37,6 +37,9 @@ enum Chore {
     ///
     /// Build with `--release`: `cargo run --release -p xtask -- bench`.
     Bench(bench::Arguments),
+    /// A worker process of a measurement.
+    #[command(hide = true)]
+    BenchWorker(bench::WorkerArguments),
     /// Check the rules of the repository that no compiler checks.
     ///
     /// Among them: every rule of docs/contract.md is named by a test, links in the documentation
@@ -67,6 +70,7 @@ async fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Setup => setup::run(),
         Chore::Test(arguments) => test::run(&arguments).await,
         Chore::Bench(arguments) => bench::run(&arguments).await,
+        Chore::BenchWorker(arguments) => bench::run_worker(&arguments).await,
         Chore::Tidy => tidy::run(),
         Chore::Ci => ci::run().await,
     }
