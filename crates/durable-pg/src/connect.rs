@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use durable_core::StoreError;
-use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection as _, PgPool};
 
 use crate::error::store_error;
 use crate::lanes::Lanes;
@@ -50,6 +51,10 @@ pub struct PgStoreBuilder {
 /// No step holds a connection, so a few serve any concurrency.
 const DEFAULT_CONNECTIONS: u32 = 5;
 
+/// A connection that was idle for this long may have been closed by something in between, and is tried before
+/// it is used. One in steady use is not: the ping would be one more round trip for every statement.
+const IDLE_BEFORE_PING: Duration = Duration::from_secs(1);
+
 /// Every hot statement has one right plan: index probes in a nested loop. With these settings the planner
 /// cannot be led astray by statistics that are missing, stale, or from an empty table.
 const PLANNER: [(&str, &str); 6] = [
@@ -89,6 +94,15 @@ impl PgStoreBuilder {
         let options = self.options.application_name("durable").options(PLANNER);
         let pool = PgPoolOptions::new()
             .max_connections(self.max_connections.max(1))
+            .test_before_acquire(false)
+            .before_acquire(|connection, metadata| {
+                Box::pin(async move {
+                    if metadata.idle_for >= IDLE_BEFORE_PING {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
             .connect_with(options.clone())
             .await?;
         let statements = Statements::new(&self.schema);

@@ -111,7 +111,7 @@ impl Engine {
             let Ok(name) = QueueName::new(queue.name) else {
                 continue;
             };
-            let pool = Slots::new(name.clone());
+            let pool = Slots::new(name.clone(), queue.concurrency);
             slots.push(Arc::clone(&pool));
             let scheduler = Scheduler {
                 store: Arc::clone(&store),
@@ -219,7 +219,7 @@ impl Engine {
     }
 
     async fn steps_end(&self, until: Instant) {
-        while self.slots.iter().any(|slots| slots.taken() > 0) && Instant::now() < until {
+        while self.slots.iter().any(|slots| slots.held() > 0) && Instant::now() < until {
             sleep(SHUTDOWN_LOOK).await;
         }
     }

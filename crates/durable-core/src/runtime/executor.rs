@@ -23,7 +23,7 @@ pub(crate) struct Executor {
 
 impl Executor {
     /// Runs an instance in a task of its own.
-    pub(crate) fn start(self: &Arc<Self>, worker: &Arc<Worker>, instance: ClaimedInstance, slot: Slot) {
+    pub(crate) fn start(self: &Arc<Self>, worker: &Arc<Worker>, instance: ClaimedInstance, mut slot: Slot) {
         let Some((machine, handler)) = self.registry.get(instance.machine) else {
             // A store that answers with a machine that was not asked for is a bug; the lease gives it back.
             tracing::error!(instance = %instance.id, machine = instance.machine, "unknown machine index");
@@ -41,6 +41,7 @@ impl Executor {
         let (executor, worker, handler) = (Arc::clone(self), Arc::clone(worker), Arc::clone(handler));
         tokio::spawn(async move {
             let transition = executor.run(&handler, &work).await;
+            slot.ran();
             executor
                 .committer
                 .send(Finished::new(work, handler, worker, transition, slot));

@@ -9,11 +9,16 @@ use tokio::time::Instant;
 pub(crate) enum Step {
     /// Claim up to this many.
     Claim(usize),
-    /// Wait for a freed slot, a poke, or this instant.
+    /// Wait for a poke or this instant: the queue has no work that is known.
     WaitUntil(Instant),
-    /// Wait for a freed slot: the queue has work and there is no room.
-    WaitForSlot,
+    /// Wait for room, at most until this instant if there is some already: the queue has work.
+    WaitForRoom(Option<Instant>),
 }
+
+/// A claim that fills up is worth a tenth of the concurrency, or ...
+const WORTH_A_CLAIM: usize = 10;
+/// ... what is free after this long: slots that come free one by one do not cost a claim each.
+const LONGEST_WAIT_FOR_ROOM: Duration = Duration::from_millis(20);
 
 /// The longest sleep between polls is the poll interval times this, after polls that found nothing.
 const LONGEST_IDLE: u32 = 5;
@@ -26,6 +31,10 @@ pub(crate) struct Feed {
     idle: Duration,
     next_poll: Instant,
     more: bool,
+    /// Whether the last claim took all the room that there was.
+    filled: bool,
+    /// Since when there has been some room, too little to be worth a claim.
+    room_since: Option<Instant>,
 }
 
 impl Feed {
@@ -37,20 +46,29 @@ impl Feed {
             idle: poll,
             next_poll: now,
             more: true,
+            filled: false,
+            room_since: None,
         }
     }
 
     /// Decides.
-    pub(crate) fn step(&self, taken: usize, now: Instant) -> Step {
-        let free = self.concurrency.saturating_sub(taken);
+    pub(crate) fn step(&mut self, room: usize, now: Instant) -> Step {
         if !self.more && now < self.next_poll {
             return Step::WaitUntil(self.next_poll);
         }
-        if free == 0 {
-            Step::WaitForSlot
-        } else {
-            Step::Claim(free)
+        if room == 0 {
+            self.room_since = None;
+            return Step::WaitForRoom(None);
         }
+        let worth = (self.concurrency / WORTH_A_CLAIM).max(1);
+        if self.filled && room < worth {
+            let until = *self.room_since.get_or_insert(now) + LONGEST_WAIT_FOR_ROOM;
+            if now < until {
+                return Step::WaitForRoom(Some(until));
+            }
+        }
+        self.room_since = None;
+        Step::Claim(room)
     }
 
     /// Somebody said that the queue has work.
@@ -62,6 +80,7 @@ impl Feed {
     /// A claim was answered.
     pub(crate) fn claimed(&mut self, asked: usize, found: usize, next_due: Option<Duration>, now: Instant) {
         self.more = found >= asked;
+        self.filled = self.more;
         self.idle = if found > 0 {
             self.poll
         } else {
@@ -87,14 +106,33 @@ mod tests {
     fn a_full_answer_means_more_and_no_room_means_wait() {
         let now = Instant::now();
         let mut feed = Feed::new(10, SECOND, now);
-        assert_eq!(feed.step(0, now), Step::Claim(10));
+        assert_eq!(feed.step(10, now), Step::Claim(10));
         feed.claimed(10, 10, None, now);
-        assert_eq!(feed.step(10, now), Step::WaitForSlot);
-        assert_eq!(feed.step(7, now), Step::Claim(3));
+        assert_eq!(feed.step(0, now), Step::WaitForRoom(None));
+        assert_eq!(feed.step(3, now), Step::Claim(3));
         feed.claimed(3, 1, None, now);
-        assert_eq!(feed.step(8, now), Step::WaitUntil(now + SECOND));
+        assert_eq!(feed.step(2, now), Step::WaitUntil(now + SECOND));
         feed.poked();
-        assert_eq!(feed.step(8, now), Step::Claim(2));
+        assert_eq!(feed.step(2, now), Step::Claim(2));
+    }
+
+    #[test]
+    fn a_backlog_is_claimed_by_the_batch_and_never_waits_long_for_one() {
+        let now = Instant::now();
+        let mut feed = Feed::new(100, SECOND, now);
+        feed.claimed(100, 100, None, now);
+        let until = now + LONGEST_WAIT_FOR_ROOM;
+        assert_eq!(feed.step(9, now), Step::WaitForRoom(Some(until)));
+        assert_eq!(feed.step(10, now), Step::Claim(10), "a tenth is worth a claim");
+        assert_eq!(feed.step(1, now), Step::WaitForRoom(Some(until)));
+        assert_eq!(feed.step(1, until), Step::Claim(1));
+        feed.claimed(1, 0, None, now);
+        feed.poked();
+        assert_eq!(
+            feed.step(1, now),
+            Step::Claim(1),
+            "new work on a queue without backlog is claimed at once"
+        );
     }
 
     #[test]
@@ -104,10 +142,10 @@ mod tests {
         for _ in 0..9 {
             feed.claimed(10, 0, None, now);
         }
-        assert_eq!(feed.step(0, now), Step::WaitUntil(now + SECOND * LONGEST_IDLE));
+        assert_eq!(feed.step(10, now), Step::WaitUntil(now + SECOND * LONGEST_IDLE));
         feed.claimed(10, 0, Some(SECOND / 4), now);
-        assert_eq!(feed.step(0, now), Step::WaitUntil(now + SECOND / 4));
+        assert_eq!(feed.step(10, now), Step::WaitUntil(now + SECOND / 4));
         feed.claimed(10, 1, None, now);
-        assert_eq!(feed.step(0, now), Step::WaitUntil(now + SECOND));
+        assert_eq!(feed.step(10, now), Step::WaitUntil(now + SECOND));
     }
 }

@@ -42,16 +42,16 @@ impl Scheduler {
     pub(crate) async fn run(mut self) {
         let mut feed = Feed::new(self.concurrency, self.poll, Instant::now());
         loop {
-            let until = match feed.step(self.slots.taken(), Instant::now()) {
+            let (until, for_room) = match feed.step(self.slots.room(), Instant::now()) {
                 Step::Claim(count) if !self.stop.is_cancelled() => {
                     self.claim(&mut feed, count).await;
                     continue;
                 }
                 Step::Claim(_) => return,
-                Step::WaitUntil(instant) => Some(instant),
-                Step::WaitForSlot => None,
+                Step::WaitUntil(instant) => (Some(instant), false),
+                Step::WaitForRoom(until) => (until, true),
             };
-            match self.wait(until).await {
+            match self.wait(until, for_room).await {
                 Event::Stop => return,
                 Event::Poke => feed.poked(),
                 Event::Slot | Event::Time => {}
@@ -59,7 +59,7 @@ impl Scheduler {
         }
     }
 
-    async fn wait(&self, until: Option<Instant>) -> Event {
+    async fn wait(&self, until: Option<Instant>, for_room: bool) -> Event {
         let timer = async {
             match until {
                 Some(instant) => tokio::time::sleep_until(instant).await,
@@ -70,7 +70,7 @@ impl Scheduler {
             biased;
             () = self.stop.cancelled() => Event::Stop,
             () = self.poke.notified() => Event::Poke,
-            () = self.slots.freed(), if until.is_none() => Event::Slot,
+            () = self.slots.freed(), if for_room => Event::Slot,
             () = timer => Event::Time,
         }
     }
@@ -94,7 +94,7 @@ impl Scheduler {
                 for instance in claimed.instances {
                     self.executor.start(&worker, instance, self.slots.take());
                 }
-                observe::in_flight(&self.queue, self.slots.taken());
+                observe::in_flight(&self.queue, self.slots.held());
                 feed.claimed(limit, found, claimed.next_due, Instant::now());
             }
             Err(error) => {

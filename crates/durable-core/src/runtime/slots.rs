@@ -1,4 +1,7 @@
 //! The capacity of one queue: one slot per instance that is claimed and not yet committed.
+//!
+//! A slot counts against the concurrency while its step runs. After that it only counts against the bound on
+//! outcomes that wait for their commit, so that the next claim overlaps the commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,38 +13,58 @@ use crate::types::QueueName;
 
 pub(crate) struct Slots {
     queue: QueueName,
-    taken: AtomicUsize,
+    concurrency: usize,
+    running: AtomicUsize,
+    committing: AtomicUsize,
     freed: Notify,
 }
 
 impl Slots {
-    pub(crate) fn new(queue: QueueName) -> Arc<Self> {
+    pub(crate) fn new(queue: QueueName, concurrency: usize) -> Arc<Self> {
         Arc::new(Self {
             queue,
-            taken: AtomicUsize::new(0),
+            concurrency,
+            running: AtomicUsize::new(0),
+            committing: AtomicUsize::new(0),
             freed: Notify::new(),
         })
     }
 
-    pub(crate) fn taken(&self) -> usize {
-        self.taken.load(Ordering::Acquire)
+    /// How many instances are claimed and not yet committed.
+    pub(crate) fn held(&self) -> usize {
+        self.running.load(Ordering::Acquire) + self.committing.load(Ordering::Acquire)
     }
 
-    /// Resolves once a slot was freed since the last call.
+    /// For how many more there is room. As many outcomes may wait for their commit as steps may run; when the
+    /// store is slower than that, each further one takes the room of a step.
+    pub(crate) fn room(&self) -> usize {
+        let waiting = self
+            .committing
+            .load(Ordering::Acquire)
+            .saturating_sub(self.concurrency);
+        let running = self.running.load(Ordering::Acquire);
+        self.concurrency.saturating_sub(running + waiting)
+    }
+
+    /// Resolves once there may be more room than at the last call.
     pub(crate) async fn freed(&self) {
         self.freed.notified().await;
+        // Steps that end together are seen together, and not the first of them alone.
+        tokio::task::yield_now().await;
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> Slot {
-        self.taken.fetch_add(1, Ordering::AcqRel);
+        self.running.fetch_add(1, Ordering::AcqRel);
         Slot {
             slots: Some(Arc::clone(self)),
+            ran: false,
         }
     }
 
-    fn free(&self, count: usize) {
-        let before = self.taken.fetch_sub(count, Ordering::AcqRel);
-        observe::in_flight(&self.queue, before.saturating_sub(count));
+    fn free(&self, running: usize, committing: usize) {
+        self.running.fetch_sub(running, Ordering::AcqRel);
+        self.committing.fetch_sub(committing, Ordering::AcqRel);
+        observe::in_flight(&self.queue, self.held());
         self.freed.notify_one();
     }
 }
@@ -49,27 +72,69 @@ impl Slots {
 /// One unit of capacity, freed when it is dropped.
 pub(crate) struct Slot {
     slots: Option<Arc<Slots>>,
+    ran: bool,
+}
+
+impl Slot {
+    /// The step has ended; its outcome waits for the commit.
+    pub(crate) fn ran(&mut self) {
+        if let (Some(slots), false) = (&self.slots, self.ran) {
+            self.ran = true;
+            slots.committing.fetch_add(1, Ordering::AcqRel);
+            slots.running.fetch_sub(1, Ordering::AcqRel);
+            slots.freed.notify_one();
+        }
+    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(slots) = self.slots.take() {
-            slots.free(1);
+            slots.free(usize::from(!self.ran), usize::from(self.ran));
         }
     }
 }
 
-/// Frees the slots of a whole commit at once, so that the next claim finds room for a batch and not for one.
+/// Frees the slots of a whole commit at once: one wake for all.
 pub(crate) fn free_together(slots: Vec<Slot>) {
-    let mut counts: Vec<(Arc<Slots>, usize)> = Vec::new();
+    let mut counts: Vec<(Arc<Slots>, [usize; 2])> = Vec::new();
     for mut slot in slots {
         let Some(pool) = slot.slots.take() else { continue };
+        let count = [usize::from(!slot.ran), usize::from(slot.ran)];
         match counts.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &pool)) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((pool, 1)),
+            Some((_, sum)) => *sum = [sum[0] + count[0], sum[1] + count[1]],
+            None => counts.push((pool, count)),
         }
     }
-    for (pool, count) in counts {
-        pool.free(count);
+    for (pool, [running, committing]) in counts {
+        pool.free(running, committing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_that_wait_take_room_only_beyond_the_concurrency() {
+        let queue = QueueName::new("default").expect("valid");
+        let slots = Slots::new(queue, 2);
+        let mut held: Vec<Slot> = (0..2).map(|_| slots.take()).collect();
+        assert_eq!((slots.room(), slots.held()), (0, 2));
+        held.iter_mut().for_each(Slot::ran);
+        assert_eq!(
+            (slots.room(), slots.held()),
+            (2, 2),
+            "the next claim overlaps the commit"
+        );
+        held.extend((0..2).map(|_| slots.take()));
+        held.iter_mut().for_each(Slot::ran);
+        assert_eq!(
+            (slots.room(), slots.held()),
+            (0, 4),
+            "a store that stands still is not fed"
+        );
+        free_together(held);
+        assert_eq!((slots.room(), slots.held()), (2, 0));
     }
 }

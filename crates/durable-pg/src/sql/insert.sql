@@ -39,7 +39,15 @@ WITH clock AS MATERIALIZED (
         WHERE instance.correlation_guard = input.correlation_key
         LIMIT 1
     ) AS holder ON input.correlation_key IS NOT NULL
-), inserted AS (
+), without_key AS (
+    -- Apart, because ON CONFLICT costs each row one more record of WAL.
+    INSERT INTO durable.instances (id, inserted_at, eligible_at, lane_id, priority, step, state)
+    SELECT entry.id, clock.now, entry.eligible_at, entry.lane_id, entry.priority, entry.step, entry.state::jsonb
+    FROM clock
+    CROSS JOIN entry
+    WHERE entry.correlation_key IS NULL
+    RETURNING id, seq, lane_id, priority, eligible_at
+), with_key AS (
     INSERT INTO durable.instances (
         id, inserted_at, eligible_at, lane_id, priority, step, state,
         correlation_key, correlation_scope, correlation_guard
@@ -49,13 +57,16 @@ WITH clock AS MATERIALIZED (
         entry.correlation_key, entry.correlation_scope::text[], entry.correlation_key
     FROM clock
     CROSS JOIN entry
-    WHERE entry.holder IS NULL
+    WHERE entry.correlation_key IS NOT NULL AND entry.holder IS NULL
     ORDER BY entry.correlation_key, entry.id
     ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
     RETURNING
         id, seq, lane_id, priority, eligible_at,
-        CASE WHEN correlation_guard IS NOT NULL AND 'executing' <> ALL (correlation_scope) THEN true END
-            AS releases_key
+        CASE WHEN 'executing' <> ALL (correlation_scope) THEN true END AS releases_key
+), inserted AS (
+    SELECT id, seq, lane_id, priority, eligible_at, NULL::boolean AS releases_key FROM without_key
+    UNION ALL
+    SELECT id, seq, lane_id, priority, eligible_at, releases_key FROM with_key
 ), placed AS (
     INSERT INTO durable.ready (lane_id, priority, eligible_at, instance_id, seq, releases_key)
     SELECT lane_id, priority, eligible_at, id, seq, releases_key
