@@ -10,7 +10,7 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 
 use crate::connect::Shared;
 use crate::error::store_error;
-use crate::insert::microseconds;
+use crate::values::microseconds;
 
 pub(crate) struct PgHeart {
     pub(crate) shared: Arc<Shared>,

@@ -1,20 +1,17 @@
 //! Inserts a batch: one statement, one array per column (rule INS-3).
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use durable_core::store::{Eligible, NewInstance};
 use durable_core::{Inserted, InstanceId, Scope, Status};
 use sqlx::{PgConnection, Row as _};
 
 use crate::statements::Statements;
+use crate::values::microseconds;
 
 /// How often entries that lost a race for a key, whose winner then vanished, are inserted again.
 const TRIES: usize = 10;
-
-pub(crate) fn microseconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
-}
 
 /// The scope as the literal of a text array; `None` for the default.
 fn scope_literal(scope: Scope) -> Option<String> {

@@ -1,15 +1,20 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
+mod claim;
+mod commit;
 mod connect;
 mod error;
 mod heart;
 mod insert;
 mod lanes;
 pub mod migrate;
+mod recovery;
+mod snapshot;
 mod statements;
 mod store;
 mod transaction;
+mod values;
 
 pub use connect::{ConnectError, PgStore, PgStoreBuilder};
 pub use sqlx;

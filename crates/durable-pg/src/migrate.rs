@@ -1,7 +1,8 @@
 //! Brings a schema to the version of this crate (rule OPS-4).
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::fmt::Write as _;
 
+use sha2::{Digest as _, Sha256};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 
 use crate::statements::{Statements, render};
@@ -82,16 +83,25 @@ pub(crate) struct Installed {
     pub(crate) identity: String,
 }
 
-fn checksum(migration: &Migration) -> String {
-    let mut hasher = DefaultHasher::new();
-    migration.sql.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+/// The first half of the SHA-256 of these texts, as 32 hexadecimal digits: it is stored, so it must be the same
+/// for every release of the compiler and of this crate.
+fn checksum<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hasher = Sha256::new();
+    for text in texts {
+        hasher.update(text);
+    }
+    let mut digits = String::with_capacity(32);
+    for byte in hasher.finalize().iter().take(16) {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
 }
 
 /// Names the state that [`run`] leads to: two programs with the same fingerprint make the same schema.
 #[must_use]
 pub fn fingerprint() -> String {
-    MIGRATIONS.last().map(checksum).unwrap_or_default()
+    checksum(MIGRATIONS.iter().map(|migration| migration.sql))
 }
 
 /// All migrations as plain SQL for a schema, for teams that run their own. It does not write the history.
@@ -154,7 +164,7 @@ pub async fn run(connection: &mut PgConnection, schema: &str) -> Result<(), Migr
         sqlx::query(statements.record_migration.text())
             .bind(migration.version)
             .bind(migration.name)
-            .bind(checksum(migration))
+            .bind(checksum([migration.sql]))
             .bind(migration.breaking)
             .execute(&mut *transaction)
             .await
@@ -191,7 +201,7 @@ async fn read(
             });
         }
         let file = MIGRATIONS.iter().find(|migration| migration.version == version);
-        if file.is_some_and(|migration| checksum(migration) != applied) {
+        if file.is_some_and(|migration| checksum([migration.sql]) != applied) {
             return Err(MigrateError::Changed {
                 schema: schema.to_owned(),
                 version,
@@ -224,5 +234,18 @@ pub(crate) async fn check(
             ..
         }) if matches!(error.code().as_deref(), Some("42P01" | "3F000")) => Err(too_old(0)),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::checksum;
+
+    #[test]
+    fn a_checksum_is_the_same_for_ever() {
+        // The published test value of SHA-256 for "abc", cut in half.
+        assert_eq!(checksum(["abc"]), "ba7816bf8f01cfea414140de5dae2223");
+        assert_eq!(checksum(["a", "bc"]), checksum(["abc"]));
+        assert_ne!(checksum(["abd"]), checksum(["abc"]));
     }
 }

@@ -1,0 +1,67 @@
+//! Takes back claims: those of dead workers, and those that a worker gives back (rules LEASE-2, CLAIM-6).
+
+use durable_core::store::Reaped;
+use sqlx::Row as _;
+
+use crate::connect::Shared;
+use crate::values::{decode_error, unsigned};
+
+/// How many claims one round of the reaper takes back at most.
+const CLAIMS_AT_ONCE: i64 = 20;
+
+/// Returns what is left of these claims to runnable, and says how many instances that were.
+pub(crate) async fn take_back(
+    shared: &Shared,
+    workers: Vec<i64>,
+    numbers: Vec<i64>,
+    attempts: i16,
+) -> Result<u64, sqlx::Error> {
+    let count: i64 = sqlx::query_scalar(shared.statements.take_back.text())
+        .bind(workers)
+        .bind(numbers)
+        .bind(attempts)
+        .fetch_one(&shared.pool)
+        .await?;
+    Ok(unsigned(count))
+}
+
+pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::Error> {
+    let dead = sqlx::query(shared.statements.mark_dead.text())
+        .fetch_all(&shared.pool)
+        .await?;
+    let rows = sqlx::query(shared.statements.dead_claims.text())
+        .bind(CLAIMS_AT_ONCE)
+        .fetch_all(&shared.pool)
+        .await?;
+    let (mut workers, mut numbers, mut named) = (Vec::new(), Vec::new(), 0_usize);
+    for row in &rows {
+        if named >= limit {
+            break;
+        }
+        workers.push(row.try_get::<i64, _>("worker_id")?);
+        numbers.push(row.try_get::<i64, _>("number")?);
+        named += usize::try_from(row.try_get::<i32, _>("instances")?).map_err(decode_error)?;
+    }
+    let instances = if numbers.is_empty() {
+        0
+    } else {
+        take_back(shared, workers, numbers, 1).await?
+    };
+    if let Err(error) = sqlx::query(shared.statements.delete_dead_workers.text())
+        .execute(&shared.pool)
+        .await
+    {
+        // A claim came in at the last moment; the next round takes it back.
+        if !error
+            .as_database_error()
+            .is_some_and(sqlx::error::DatabaseError::is_foreign_key_violation)
+        {
+            return Err(error);
+        }
+    }
+    Ok(Reaped {
+        workers: dead.len() as u64,
+        instances,
+        more: instances > 0,
+    })
+}

@@ -1,0 +1,57 @@
+//! Reads instances as they stand.
+
+use std::time::Duration;
+
+use durable_core::store::Snapshot;
+use durable_core::{CorrelationKey, InstanceId, Json, MachineKey, QueueName};
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+use crate::connect::Shared;
+use crate::values::{decode_error, unsigned};
+
+pub(crate) async fn snapshots(
+    shared: &Shared,
+    ids: &[InstanceId],
+) -> Result<Vec<Option<Snapshot>>, sqlx::Error> {
+    let numbers: Vec<i64> = ids.iter().map(|id| id.get()).collect();
+    let rows = sqlx::query(shared.statements.snapshots.text())
+        .bind(numbers)
+        .fetch_all(&shared.pool)
+        .await?;
+    let mut snapshots = vec![None; ids.len()];
+    for row in rows {
+        let place = usize::try_from(row.try_get::<i64, _>("place")? - 1).map_err(decode_error)?;
+        if let (Some(slot), Some(id)) = (snapshots.get_mut(place), ids.get(place)) {
+            *slot = Some(snapshot(*id, &row)?);
+        }
+    }
+    Ok(snapshots)
+}
+
+fn snapshot(id: InstanceId, row: &PgRow) -> Result<Snapshot, sqlx::Error> {
+    let version = u16::try_from(row.try_get::<i32, _>("machine_version")?).map_err(decode_error)?;
+    let failure: Option<String> = row.try_get("failure")?;
+    let key: Option<String> = row.try_get("correlation_guard")?;
+    let result: Option<String> = row.try_get("result")?;
+    Ok(Snapshot {
+        id,
+        machine: MachineKey::new(row.try_get::<String, _>("machine")?, version).map_err(decode_error)?,
+        queue: QueueName::new(row.try_get::<String, _>("queue")?).map_err(decode_error)?,
+        status: row
+            .try_get::<String, _>("status")?
+            .parse()
+            .map_err(decode_error)?,
+        step: row.try_get("step")?,
+        state: Json::from_store(row.try_get("state")?),
+        attempt: u32::try_from(row.try_get::<i32, _>("attempt")?).map_err(decode_error)?,
+        crashes: u32::try_from(row.try_get::<i16, _>("crashes")?).map_err(decode_error)?,
+        result: result.map(Json::from_store),
+        failure: failure
+            .map(|failure| Json::from_store(failure).decode())
+            .transpose()
+            .map_err(decode_error)?,
+        correlation_key: key.map(CorrelationKey::new).transpose().map_err(decode_error)?,
+        due_in: Duration::from_micros(unsigned(row.try_get("due_us")?)),
+    })
+}
