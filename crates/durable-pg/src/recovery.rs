@@ -6,8 +6,9 @@ use sqlx::Row as _;
 use crate::connect::Shared;
 use crate::values::{decode_error, unsigned};
 
-/// How many claims one round of the reaper takes back at most.
-const CLAIMS_AT_ONCE: i64 = 20;
+/// How many claims one round of the reaper looks at. Far more than are taken back: claims of which only rows
+/// are left that a caller's transaction holds must not keep the others from being seen.
+const CLAIMS_AT_ONCE: i64 = 1000;
 
 /// Returns what is left of these claims to runnable, and says how many instances that were.
 pub(crate) async fn take_back(
@@ -27,8 +28,15 @@ pub(crate) async fn take_back(
 
 pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::Error> {
     let dead = sqlx::query(shared.statements.mark_dead.text())
-        .fetch_all(&shared.pool)
+        .fetch_one(&shared.pool)
         .await?;
+    let mut reaped = Reaped {
+        workers: unsigned(dead.try_get("declared")?),
+        ..Reaped::default()
+    };
+    if !dead.try_get::<bool, _>("any_dead")? {
+        return Ok(reaped);
+    }
     let rows = sqlx::query(shared.statements.dead_claims.text())
         .bind(CLAIMS_AT_ONCE)
         .fetch_all(&shared.pool)
@@ -42,11 +50,9 @@ pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::
         numbers.push(row.try_get::<i64, _>("number")?);
         named += usize::try_from(row.try_get::<i32, _>("instances")?).map_err(decode_error)?;
     }
-    let instances = if numbers.is_empty() {
-        0
-    } else {
-        take_back(shared, workers, numbers, 1).await?
-    };
+    if !numbers.is_empty() {
+        reaped.instances = take_back(shared, workers, numbers, 1).await?;
+    }
     if let Err(error) = sqlx::query(shared.statements.delete_dead_workers.text())
         .execute(&shared.pool)
         .await
@@ -59,9 +65,7 @@ pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::
             return Err(error);
         }
     }
-    Ok(Reaped {
-        workers: dead.len() as u64,
-        instances,
-        more: instances > 0,
-    })
+    // A round that found nothing but locked rows is not followed by another at once.
+    reaped.more = reaped.instances > 0;
+    Ok(reaped)
 }

@@ -10,8 +10,8 @@ use crate::error::StoreError;
 use crate::observe;
 use crate::store::Store;
 
-/// How often the reaper looks.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// How often the reaper looks at most; a quarter of a lease that is shorter than four times this.
+const INTERVAL: Duration = Duration::from_secs(2);
 /// How many instances one round returns at most, about.
 const BATCH: usize = 1000;
 
