@@ -1,5 +1,6 @@
 //! What a program asks of the store without running anything: insert, look up, wait.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::insert::Insert;
 use crate::observe;
 use crate::runtime::local::Local;
 use crate::store::{Inserted, NewInstance, Snapshot, Store};
-use crate::types::{CorrelationKey, InstanceId, Status};
+use crate::types::{CorrelationKey, InstanceId, QueueName, Status};
 
 /// Inserts instances and waits for them. Needs no engine in the process; a web server holds one of these.
 /// Cheap to clone.
@@ -72,17 +73,15 @@ impl Client {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
-        let mut queues: Vec<_> = entries.iter().map(|entry| entry.queue.clone()).collect();
+        let queues: Vec<_> = entries.iter().map(|entry| entry.queue.clone()).collect();
         let inserted = self.store.insert(entries).await?;
+        let mut counts: BTreeMap<&QueueName, u64> = BTreeMap::new();
         for (queue, fate) in queues.iter().zip(&inserted) {
-            if !fate.is_duplicate() {
-                observe::inserted(queue, 1);
-            }
+            *counts.entry(queue).or_default() += u64::from(!fate.is_duplicate());
         }
-        queues.sort_unstable();
-        queues.dedup();
-        for queue in queues {
-            self.local.poke(&queue);
+        for (queue, count) in counts {
+            observe::inserted(queue, count);
+            self.local.poke(queue);
         }
         Ok(inserted)
     }

@@ -91,7 +91,7 @@ pub enum EncodeError {
 }
 
 /// What a store answers when it could not do what it was asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// Nothing was committed, and the same call may succeed later: a lost connection before the statement

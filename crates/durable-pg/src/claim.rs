@@ -18,11 +18,8 @@ pub(crate) async fn lanes(
     queue: &QueueName,
     machines: &[MachineKey],
 ) -> Result<Vec<i32>, sqlx::Error> {
-    let lanes: Vec<_> = machines
-        .iter()
-        .map(|machine| (queue.clone(), machine.clone()))
-        .collect();
-    shared.lanes.ids(&shared.pool, &shared.statements, &lanes).await
+    let lanes = machines.iter().map(|machine| (queue, machine));
+    shared.lanes.ids(&shared.pool, &shared.statements, lanes).await
 }
 
 /// `None` when the worker is dead.

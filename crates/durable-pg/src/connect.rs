@@ -9,6 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgPool};
 
 use crate::error::store_error;
+use crate::insert_group::InsertGroup;
 use crate::lanes::Lanes;
 use crate::migrate::{self, MigrateError};
 use crate::statements::Statements;
@@ -24,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) options: PgConnectOptions,
     pub(crate) statements: Statements,
     pub(crate) lanes: Lanes,
+    pub(crate) inserts: InsertGroup,
     pub(crate) identity: String,
 }
 
@@ -118,6 +120,7 @@ impl PgStoreBuilder {
             options,
             statements,
             lanes: Lanes::default(),
+            inserts: InsertGroup::default(),
             identity,
         };
         Ok(PgStore {

@@ -2,6 +2,16 @@
 
 use durable_core::StoreError;
 
+/// An error after which a part of the work may be committed, whatever its cause says.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Uncertain(String);
+
+/// Marks an error as one after which a part of the work may be committed.
+pub(crate) fn uncertain(error: impl std::fmt::Display) -> sqlx::Error {
+    sqlx::Error::AnyDriverError(Box::new(Uncertain(error.to_string())))
+}
+
 /// Maps an error of a statement. After an I/O error nobody knows whether the server committed.
 pub(crate) fn store_error(error: &sqlx::Error) -> StoreError {
     let message = error.to_string();
@@ -22,6 +32,7 @@ pub(crate) fn store_error(error: &sqlx::Error) -> StoreError {
                 _ => StoreError::Fatal { message },
             }
         }
+        sqlx::Error::AnyDriverError(error) if error.is::<Uncertain>() => StoreError::Unknown { message },
         sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => StoreError::Transient { message },
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed | sqlx::Error::Tls(_) => {
             StoreError::Unknown { message }

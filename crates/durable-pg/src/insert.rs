@@ -1,17 +1,21 @@
 //! Inserts a batch: one statement, one array per column (rule INS-3).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use durable_core::store::{Eligible, NewInstance};
 use durable_core::{Inserted, InstanceId, Scope, Status};
 use sqlx::{PgConnection, Row as _};
 
+use crate::connect::Shared;
+use crate::error::uncertain;
 use crate::statements::Statements;
 use crate::values::microseconds;
 
 /// How often entries that lost a race for a key, whose winner then vanished, are inserted again.
 const TRIES: usize = 10;
+const LOST_TOO_OFTEN: &str = "at each of 10 tries somebody else took a correlation key of the batch and freed it \
+    again; its other entries are inserted";
 
 /// The scope as the literal of a text array; `None` for the default.
 fn scope_literal(scope: Scope) -> Option<String> {
@@ -34,6 +38,17 @@ enum Answer {
     LostRace,
 }
 
+/// Inserts a batch on a connection of the pool.
+pub(crate) async fn insert_batch(
+    shared: &Shared,
+    entries: &[NewInstance],
+) -> Result<Vec<Inserted>, sqlx::Error> {
+    let lanes = entries.iter().map(|entry| (&entry.queue, &entry.machine));
+    let lanes = shared.lanes.ids(&shared.pool, &shared.statements, lanes).await?;
+    let mut connection = shared.pool.acquire().await?;
+    insert(&mut connection, &shared.statements, entries, &lanes).await
+}
+
 /// Inserts entries whose lanes are known, on any connection; the answers stand in the order of the entries.
 pub(crate) async fn insert(
     connection: &mut PgConnection,
@@ -42,31 +57,40 @@ pub(crate) async fn insert(
     lanes: &[i32],
 ) -> Result<Vec<Inserted>, sqlx::Error> {
     let mut answers = vec![Answer::LostRace; entries.len()];
-    for _ in 0..TRIES {
-        let open: Vec<usize> = (0..entries.len())
-            .filter(|&at| matches!(answers.get(at), Some(Answer::LostRace)))
-            .collect();
-        if open.is_empty() {
+    insert_once(connection, statements, entries, lanes, &mut answers).await?;
+    for _ in 1..TRIES {
+        if !answers.iter().any(|answer| matches!(answer, Answer::LostRace)) {
             break;
         }
-        insert_once(connection, statements, entries, lanes, &open, &mut answers).await?;
-        find_winners(connection, statements, entries, &mut answers).await?;
+        // From here on a part of the batch may be committed: no error may say that nothing was.
+        find_winners(connection, statements, entries, &mut answers)
+            .await
+            .map_err(uncertain)?;
+        insert_once(connection, statements, entries, lanes, &mut answers)
+            .await
+            .map_err(uncertain)?;
     }
     let known = answers.into_iter().map(|answer| match answer {
         Answer::Known(inserted) => Ok(inserted),
-        Answer::LostRace => Err(sqlx::Error::PoolTimedOut),
+        Answer::LostRace => Err(uncertain(LOST_TOO_OFTEN)),
     });
     known.collect()
 }
 
+/// Inserts the entries that have no answer yet.
 async fn insert_once(
     connection: &mut PgConnection,
     statements: &Statements,
     entries: &[NewInstance],
     lanes: &[i32],
-    open: &[usize],
     answers: &mut [Answer],
 ) -> Result<(), sqlx::Error> {
+    let open: Vec<usize> = (0..entries.len())
+        .filter(|&at| matches!(answers.get(at), Some(Answer::LostRace)))
+        .collect();
+    if open.is_empty() {
+        return Ok(());
+    }
     let chosen: Vec<(&NewInstance, i32)> = open
         .iter()
         .filter_map(|&at| Some((entries.get(at)?, *lanes.get(at)?)))
@@ -102,9 +126,16 @@ async fn insert_once(
         .fetch_one(connection)
         .await?;
     let ids: Vec<i64> = row.try_get("ids")?;
-    let holders: Vec<Option<i64>> = row.try_get("holders")?;
+    let Some(holders) = row.try_get::<Option<Vec<Option<i64>>>, _>("holders")? else {
+        for (&at, id) in open.iter().zip(ids) {
+            if let Some(slot) = answers.get_mut(at) {
+                *slot = Answer::Known(Inserted::New(InstanceId::new(id)));
+            }
+        }
+        return Ok(());
+    };
     let inserted: Option<Vec<i64>> = row.try_get("inserted")?;
-    let inserted: std::collections::HashSet<i64> = inserted.unwrap_or_default().into_iter().collect();
+    let inserted: HashSet<i64> = inserted.unwrap_or_default().into_iter().collect();
     let mut firsts: HashMap<&str, i64> = HashMap::new();
     for (id, key) in ids.iter().zip(&keys) {
         if let (Some(key), true) = (key, inserted.contains(id)) {
@@ -113,7 +144,7 @@ async fn insert_once(
     }
     for (((&at, id), holder), key) in open.iter().zip(&ids).zip(&holders).zip(&keys) {
         let duplicate = holder.or_else(|| key.and_then(|key| firsts.get(key).copied()));
-        let answer = if inserted.contains(id) {
+        let answer = if key.is_none() || inserted.contains(id) {
             Answer::Known(Inserted::New(InstanceId::new(*id)))
         } else if let Some(holder) = duplicate {
             Answer::Known(Inserted::Duplicate(InstanceId::new(holder)))

@@ -8,45 +8,55 @@ use sqlx::{PgPool, Row as _};
 
 use crate::statements::Statements;
 
-type Lane = (QueueName, MachineKey);
+/// A lane by name.
+pub(crate) type Lane<'a> = (&'a QueueName, &'a MachineKey);
 
 /// A cache; lanes are never deleted. Bounded by the queues and machines of the program.
 #[derive(Default)]
 pub(crate) struct Lanes {
-    known: RwLock<HashMap<Lane, i32>>,
+    known: RwLock<HashMap<QueueName, HashMap<MachineKey, i32>>>,
 }
 
 impl Lanes {
     /// The numbers of these lanes, in their order; missing ones are created, outside of any transaction of
     /// a caller.
-    pub(crate) async fn ids(
+    pub(crate) async fn ids<'a>(
         &self,
         pool: &PgPool,
         statements: &Statements,
-        lanes: &[Lane],
+        lanes: impl Iterator<Item = Lane<'a>> + Clone + Send,
     ) -> Result<Vec<i32>, sqlx::Error> {
-        let unknown: Vec<&Lane> = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            let mut unknown: Vec<&Lane> = lanes.iter().filter(|lane| !known.contains_key(lane)).collect();
-            unknown.sort_unstable();
-            unknown.dedup();
-            unknown
+        let unknown = match self.look_up(lanes.clone()) {
+            Ok(ids) => return Ok(ids),
+            Err(unknown) => unknown,
         };
-        if !unknown.is_empty() {
-            self.learn(pool, statements, &unknown).await?;
-        }
+        self.learn(pool, statements, &unknown).await?;
+        self.look_up(lanes).map_err(|_| sqlx::Error::RowNotFound)
+    }
+
+    /// All numbers, or else the lanes that are not known, sorted, each once.
+    fn look_up<'a>(&self, lanes: impl Iterator<Item = Lane<'a>>) -> Result<Vec<i32>, Vec<Lane<'a>>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        lanes
-            .iter()
-            .map(|lane| known.get(lane).copied().ok_or(sqlx::Error::RowNotFound))
-            .collect()
+        let (mut ids, mut unknown) = (Vec::with_capacity(lanes.size_hint().0), Vec::new());
+        for (queue, machine) in lanes {
+            match known.get(queue).and_then(|machines| machines.get(machine)) {
+                Some(id) => ids.push(*id),
+                None => unknown.push((queue, machine)),
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(ids);
+        }
+        unknown.sort_unstable();
+        unknown.dedup();
+        Err(unknown)
     }
 
     async fn learn(
         &self,
         pool: &PgPool,
         statements: &Statements,
-        lanes: &[&Lane],
+        lanes: &[Lane<'_>],
     ) -> Result<(), sqlx::Error> {
         let queues: Vec<String> = lanes.iter().map(|(queue, _)| queue.to_string()).collect();
         let machines: Vec<String> = lanes
@@ -73,8 +83,9 @@ impl Lanes {
         for row in rows {
             let place: i64 = row.try_get("place")?;
             let index = usize::try_from(place - 1).map_err(|error| sqlx::Error::Decode(error.into()))?;
-            if let Some(lane) = lanes.get(index) {
-                known.insert((*lane).clone(), row.try_get("id")?);
+            if let Some((queue, machine)) = lanes.get(index) {
+                let machines = known.entry((*queue).clone()).or_default();
+                machines.insert((*machine).clone(), row.try_get("id")?);
             }
         }
         Ok(())

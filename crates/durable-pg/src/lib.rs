@@ -7,6 +7,7 @@ mod connect;
 mod error;
 mod heart;
 mod insert;
+mod insert_group;
 mod lanes;
 pub mod migrate;
 mod recovery;

@@ -18,7 +18,8 @@ use crate::claim::{claim, lanes};
 use crate::commit::{commit, resolve};
 use crate::connect::PgStore;
 use crate::heart::PgHeart;
-use crate::insert::insert;
+use crate::insert::insert_batch;
+use crate::insert_group::InsertGroup;
 use crate::recovery::{reap, take_back};
 use crate::snapshot::snapshots;
 use crate::values::{decode_error, microseconds, unsigned};
@@ -30,16 +31,11 @@ impl Store for PgStore {
     }
 
     async fn insert(&self, entries: Vec<NewInstance>) -> Result<Vec<Inserted>, StoreError> {
-        self.run(|shared| async move {
-            let lanes: Vec<_> = entries
-                .iter()
-                .map(|entry| (entry.queue.clone(), entry.machine.clone()))
-                .collect();
-            let lanes = shared.lanes.ids(&shared.pool, &shared.statements, &lanes).await?;
-            let mut connection = shared.pool.acquire().await?;
-            insert(&mut connection, &shared.statements, &entries, &lanes).await
-        })
-        .await
+        if InsertGroup::takes(&entries) {
+            return InsertGroup::insert(&self.shared, entries).await;
+        }
+        self.run(|shared| async move { insert_batch(&shared, &entries).await })
+            .await
     }
 
     async fn register(&self, worker: NewWorker) -> Result<WorkerId, StoreError> {

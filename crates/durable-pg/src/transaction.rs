@@ -46,12 +46,9 @@ impl TransactionClient<'_> {
     /// As [`insert`](Self::insert).
     pub async fn insert_encoded(&mut self, entries: Vec<NewInstance>) -> Result<Vec<Inserted>, InsertError> {
         let shared = &self.store.shared;
-        let lanes: Vec<_> = entries
-            .iter()
-            .map(|entry| (entry.queue.clone(), entry.machine.clone()))
-            .collect();
+        let lanes = entries.iter().map(|entry| (&entry.queue, &entry.machine));
         let work = async {
-            let lanes = shared.lanes.ids(&shared.pool, &shared.statements, &lanes).await?;
+            let lanes = shared.lanes.ids(&shared.pool, &shared.statements, lanes).await?;
             insert(self.connection, &shared.statements, &entries, &lanes).await
         };
         work.await

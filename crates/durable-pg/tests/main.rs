@@ -7,5 +7,6 @@
 )]
 
 mod engine;
+mod inserts;
 mod migrations;
 mod store;

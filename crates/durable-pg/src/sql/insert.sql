@@ -80,5 +80,6 @@ WITH clock AS MATERIALIZED (
 )
 SELECT
     (SELECT array_agg(id ORDER BY place) FROM entry) AS ids,
-    (SELECT array_agg(holder ORDER BY place) FROM entry) AS holders,
-    (SELECT array_agg(id) FROM inserted) AS inserted
+    -- Only of entries with a key is anything said: the others are inserted.
+    (SELECT array_agg(holder ORDER BY place) FROM entry HAVING bool_or(correlation_key IS NOT NULL)) AS holders,
+    (SELECT array_agg(id) FROM with_key) AS inserted
