@@ -12,6 +12,10 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     phases.run("lint", || finish(cargo().args(LINT.split(' '))));
     phases.run("tidy", tidy::run);
     test::phases(&mut phases, &test::Arguments::default()).await;
+    phases.run("demo", || {
+        let this = std::env::current_exe()?;
+        finish(std::process::Command::new(this).args(["demo", "--orders", "300"]))
+    });
     phases.run("documentation", || {
         finish(
             cargo()

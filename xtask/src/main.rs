@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod ci;
+mod demo;
 mod phases;
 mod setup;
 mod test;
@@ -33,6 +34,15 @@ enum Chore {
     /// The server lives in a temporary directory and ends with this command. Set
     /// `DURABLE_TEST_POSTGRES_URL` to use a server of your own instead: a role that may create databases.
     Test(test::Arguments),
+    /// Watch a thousand orders survive the kill of a worker; takes a few seconds.
+    ///
+    /// Starts a throw-away Postgres and two worker processes, inserts orders of four steps, some of which
+    /// fail at random, kills one worker with SIGKILL in the middle, and starts another. At the end, a ledger
+    /// of effects shows that nothing was lost and nothing ran after its commit; else the command fails.
+    Demo(demo::Arguments),
+    /// A worker process of the demonstration.
+    #[command(hide = true)]
+    DemoWorker(demo::WorkerArguments),
     /// Measure the engine against the bare database, on a throw-away server; takes a few minutes.
     ///
     /// Build with `--release`: `cargo run --release -p xtask -- bench`.
@@ -69,6 +79,8 @@ async fn run(chore: Chore) -> anyhow::Result<()> {
     match chore {
         Chore::Setup => setup::run(),
         Chore::Test(arguments) => test::run(&arguments).await,
+        Chore::Demo(arguments) => demo::run(&arguments).await,
+        Chore::DemoWorker(arguments) => demo::run_worker(&arguments).await,
         Chore::Bench(arguments) => bench::run(&arguments).await,
         Chore::BenchWorker(arguments) => bench::run_worker(&arguments).await,
         Chore::Tidy => tidy::run(),
