@@ -7,5 +7,9 @@
 )]
 
 mod engine;
+mod filled;
+mod hot_statements;
 mod migrations;
+mod plan;
+mod plans;
 mod store;
