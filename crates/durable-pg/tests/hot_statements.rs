@@ -13,9 +13,9 @@ pub(crate) struct HotStatement {
     /// The arguments of `EXECUTE`, in parentheses, if there are any.
     arguments: &'static str,
     /// The indexes that it probes, as its comment says.
-    pub(crate) indexes: &'static [&'static str],
+    indexes: &'static [&'static str],
     /// The most pages that it may touch, writes included.
-    pub(crate) most_buffers: u64,
+    most_buffers: u64,
 }
 
 impl HotStatement {
@@ -38,6 +38,22 @@ impl HotStatement {
         let text: String = explained.try_get_unchecked(0).expect("a plan");
         transaction.rollback().await.expect("rolled back");
         Plan::new(&serde_json::from_str(&text).expect("JSON"))
+    }
+
+    /// What is wrong with a plan of this statement.
+    pub(crate) fn faults(&self, plan: &Plan) -> Vec<String> {
+        let mut faults = plan.faults();
+        let probed = plan.probed_indexes();
+        for index in self.indexes {
+            if !probed.iter().any(|probed| probed == index) {
+                faults.push(format!("{index} is not probed"));
+            }
+        }
+        let buffers = plan.buffers();
+        if buffers > self.most_buffers {
+            faults.push(format!("{buffers} pages, more than {}", self.most_buffers));
+        }
+        faults
     }
 }
 
@@ -173,5 +189,55 @@ pub(crate) const OTHERS: [HotStatement; 18] = [
         "('{6000001,6000002,6000003}')",
         ["instances_pkey"],
         15
+    ),
+];
+
+/// Larger batches, as [`crate::million`] compares them.
+pub(crate) const LARGE: [HotStatement; 7] = [
+    hot!(
+        claim_a_hundred_from_one_lane = "claim",
+        "(1, 900000001, '{1}', 100, NULL, NULL, NULL, NULL)",
+        ["ready_pkey"],
+        1200
+    ),
+    hot!(
+        claim_a_hundred_from_two_lanes = "claim",
+        "(1, 900000001, '{1,2}', 100, NULL, NULL, NULL, NULL)",
+        ["ready_pkey"],
+        1150
+    ),
+    hot!(
+        claim_nothing_at_all = "claim",
+        "(1, 900000001, '{900}', 100, NULL, NULL, NULL, NULL)",
+        ["ready_pkey"],
+        15
+    ),
+    hot!(
+        commit_twenty = "commit",
+        "(1, '{6000001,6000002,6000003,6000004,6000005,6000006,6000007,6000008,6000009,6000010, \
+         6000011,6000012,6000013,6000014,6000015,6000016,6000017,6000018,6000019,6000020}', array_fill(1::bigint, '{20}'), array_fill(0, '{20}'), array_fill('done'::text, '{20}'), \
+         array_fill(NULL::text, '{20}'), array_fill(NULL::text, '{20}'), array_fill(NULL::bigint, '{20}'), \
+         array_fill('1'::text, '{20}'), array_fill(NULL::text, '{20}'), '{2}')",
+        ["claims_pkey", "instances_pkey"],
+        320
+    ),
+    hot!(
+        take_back_a_hundred = "take_back",
+        "('{2,2,2,2,2}', '{1,2,3,4,5}', 1::smallint)",
+        ["claims_pkey", "instances_pkey"],
+        1500
+    ),
+    hot!(
+        collect_a_hundred = "collect",
+        "(0, 0, 0, 100)",
+        ["finished_pkey", "instances_pkey"],
+        1650
+    ),
+    hot!(
+        twenty_snapshots = "snapshots",
+        "('{6000001,6000002,6000003,6000004,6000005,6000006,6000007,6000008,6000009,6000010, \
+         6000011,6000012,6000013,6000014,6000015,6000016,6000017,6000018,6000019,6000020}')",
+        ["instances_pkey"],
+        270
     ),
 ];

@@ -10,6 +10,8 @@ mod engine;
 mod filled;
 mod hot_statements;
 mod migrations;
+mod million;
 mod plan;
 mod plans;
+mod schema;
 mod store;

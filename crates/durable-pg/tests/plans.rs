@@ -106,25 +106,8 @@ async fn faults(connection: &mut PgConnection, statements: &[HotStatement], situ
     let mut faults = Vec::new();
     for statement in statements {
         let plan = statement.explain(connection).await;
-        let mut found = plan.faults();
-        let probed = plan.probed_indexes();
-        for index in statement.indexes {
-            if !probed.iter().any(|probed| probed == index) {
-                found.push(format!("{index} is not probed"));
-            }
-        }
-        if plan.buffers() > statement.most_buffers {
-            found.push(format!(
-                "{} buffers, more than {}",
-                plan.buffers(),
-                statement.most_buffers
-            ));
-        }
-        faults.extend(
-            found
-                .into_iter()
-                .map(|fault| format!("{} ({situation}): {fault}", statement.name)),
-        );
+        let found = statement.faults(&plan).into_iter();
+        faults.extend(found.map(|fault| format!("{} ({situation}): {fault}", statement.name)));
     }
     faults
 }
