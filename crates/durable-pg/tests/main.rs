@@ -6,7 +6,18 @@
     reason = "a panic is how a test fails"
 )]
 
+mod bytes;
+mod counted;
 mod engine;
 mod inserts;
+mod filled;
+mod flushes;
+mod hot_statements;
+mod left_behind;
 mod migrations;
+mod million;
+mod plan;
+mod plans;
+mod schema;
+mod statement_budget;
 mod store;

@@ -15,8 +15,8 @@ use durable_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
-struct Noop {
-    text: String,
+pub(crate) struct Noop {
+    pub(crate) text: String,
 }
 
 impl Job for Noop {

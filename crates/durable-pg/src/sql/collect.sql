@@ -69,9 +69,12 @@ WITH retention AS MATERIALIZED (
     GROUP BY listed.list_id
 ), shrunk AS (
     UPDATE durable.finished
-    SET instance_ids = behind.instance_ids, instances = cardinality(behind.instance_ids)
-    FROM behind
-    WHERE finished.id = behind.list_id
+    SET (instance_ids, instances) = (
+        SELECT behind.instance_ids, cardinality(behind.instance_ids)
+        FROM behind
+        WHERE behind.list_id = finished.id
+    )
+    WHERE id = ANY (ARRAY(SELECT list_id FROM behind))
 ), deleted AS (
     DELETE FROM durable.finished
     WHERE id = ANY (ARRAY(SELECT id FROM list EXCEPT SELECT list_id FROM behind))

@@ -6,8 +6,11 @@
 -- deadlock; an instance that somebody else holds is skipped and reported, so that no commit waits on a
 -- caller's transaction (rule OUT-6), and its claim is kept even if it was to be forgotten.
 --
--- Index: the primary keys of claims and instances, one probe per outcome. One more probe, without a lock, for
--- each outcome that did not get its row, to tell a locked row from a lost claim.
+-- The join with what was locked is by BETWEEN, not by `=`: an equality could be merged, so the planner would also
+-- weigh a walk over the whole index, and choose it whenever the statistics say that the table is empty.
+--
+-- Index: the primary keys of claims and instances, one probe per claim and outcome. One more probe, without a
+-- lock, for each outcome that did not get its row, to tell a locked row from a lost claim.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), input AS MATERIALIZED (
@@ -20,11 +23,18 @@ WITH clock AS MATERIALIZED (
     )
     ORDER BY input.id
 ), claim AS MATERIALIZED (
-    SELECT number
-    FROM durable.claims
-    WHERE worker_id = $1::bigint AND number = ANY ($3::bigint[] || $11::bigint[])
-    ORDER BY number
-    FOR KEY SHARE
+    SELECT claim.number
+    FROM (
+        SELECT DISTINCT number
+        FROM unnest($3::bigint[] || $11::bigint[]) AS input (number)
+        ORDER BY number
+    ) AS input
+    CROSS JOIN LATERAL (
+        SELECT number
+        FROM durable.claims
+        WHERE worker_id = $1::bigint AND number = input.number
+        FOR KEY SHARE
+    ) AS claim
 ), owned AS MATERIALIZED (
     SELECT input.*
     FROM input
@@ -63,7 +73,7 @@ WITH clock AS MATERIALIZED (
         END
     FROM clock
     CROSS JOIN owned
-    WHERE instance.id = owned.id
+    WHERE instance.id BETWEEN owned.id AND owned.id
     RETURNING
         owned.place,
         instance.id, instance.seq, instance.lane_id, instance.priority, instance.eligible_at, instance.status,

@@ -3,6 +3,7 @@
 -- else holds is left as it is.
 --
 -- Locks instances in the order of their ids, then their place rows, as everywhere.
+-- A row of `scheduled` is never updated, so deleting by ctid is right; no statistics lead it astray.
 -- Index: the primary keys of scheduled and instances.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -10,14 +11,14 @@ WITH clock AS MATERIALIZED (
     SELECT scheduled.*
     FROM unnest($1::integer[]) AS lane (id)
     CROSS JOIN LATERAL (
-        SELECT lane_id, eligible_at, instance_id
+        SELECT ctid AS place, eligible_at, instance_id
         FROM durable.scheduled
         WHERE lane_id = lane.id
         ORDER BY eligible_at, instance_id
     ) AS scheduled
     ORDER BY scheduled.instance_id
 ), owned AS MATERIALIZED (
-    SELECT place.*
+    SELECT place.place
     FROM place
     CROSS JOIN LATERAL (
         SELECT
@@ -26,18 +27,13 @@ WITH clock AS MATERIALIZED (
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS instance
 ), moved AS (
-    DELETE FROM durable.scheduled AS scheduled
-    USING owned
-    WHERE scheduled.lane_id = owned.lane_id
-        AND scheduled.eligible_at = owned.eligible_at
-        AND scheduled.instance_id = owned.instance_id
-    RETURNING scheduled.lane_id, scheduled.priority, scheduled.instance_id, scheduled.seq, scheduled.releases_key
+    DELETE FROM durable.scheduled
+    WHERE ctid = ANY (ARRAY(SELECT place FROM owned))
+    RETURNING lane_id, priority, instance_id, seq, releases_key
 ), written AS (
-    UPDATE durable.instances AS instance
-    SET eligible_at = clock.now
-    FROM clock
-    CROSS JOIN moved
-    WHERE instance.id = moved.instance_id
+    UPDATE durable.instances
+    SET eligible_at = (SELECT now FROM clock)
+    WHERE id = ANY (ARRAY(SELECT instance_id FROM moved))
 ), placed AS (
     INSERT INTO durable.ready (lane_id, priority, eligible_at, instance_id, seq, releases_key)
     SELECT moved.lane_id, moved.priority, clock.now, moved.instance_id, moved.seq, moved.releases_key
