@@ -1,6 +1,6 @@
 //! The inline drain: delays, limits, and what it leaves behind.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use durable_core::{
@@ -173,4 +173,36 @@ async fn a_runaway_is_stopped_and_left_runnable() {
         .is_due()
         .has_attempt(50)
         .has_failure("always");
+}
+
+/// Where [`Held`] finds the store that it runs in.
+static STORE: OnceLock<MemoryStore> = OnceLock::new();
+
+/// Its row is held by another transaction from the moment that it runs.
+#[derive(Serialize, Deserialize)]
+struct Held;
+
+impl Job for Held {
+    const NAME: &'static str = "held";
+    type Output = ();
+
+    async fn perform(&self, context: &Context) -> Result<(), JobError> {
+        STORE.get().expect("set by the test").faults().lock(context.id());
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_a_transaction_holds_ends_the_drain_with_its_name() {
+    // contract: OUT-6
+    let memory = STORE.get_or_init(MemoryStore::new).clone();
+    let store: Arc<dyn Store> = Arc::new(memory);
+    let client = Client::new(Arc::clone(&store));
+    let id = client.insert(Insert::job(Held)).await.expect("inserted").id();
+    let drain = Engine::builder(store).queue("default").job::<Held>().drain();
+    let text = drain.await.expect_err("it is locked").to_string();
+    assert!(
+        text.contains(&format!("instance {id} (held.perform)")) && text.contains("another transaction"),
+        "{text}"
+    );
 }
