@@ -86,7 +86,7 @@ const COMMIT_PAUSE: Duration = Duration::from_millis(10);
 ///
 /// It runs what the engine would run, one step after the other, in the caller's task, through the real claim and
 /// commit, until nothing is left. Delays are collapsed: when nothing is due, everything that waits for its time
-/// (`run_in`, `run_at`, the delay of an outcome, the backoff of a job) becomes due at once, the earliest first. No
+/// (`run_in`, `run_at`, the delay of an outcome, the backoff of a job) becomes due at once, whatever its time. No
 /// role of the engine is started.
 ///
 /// # Errors
