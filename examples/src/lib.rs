@@ -3,8 +3,6 @@
 
 #![warn(missing_docs)]
 
-use anyhow::Context as _;
-
 pub mod shop;
 
 /// The address of the database that an example runs on, from the environment variable `DATABASE_URL`.
@@ -12,10 +10,12 @@ pub mod shop;
 /// # Errors
 /// When it is not set; the error says what to set it to.
 pub fn database_url() -> anyhow::Result<String> {
-    std::env::var("DATABASE_URL").context(
-        "DATABASE_URL is not set: give the address of a Postgres database to run this example on, for instance \
-         DATABASE_URL=postgres://postgres@localhost/postgres; it makes the schema \"durable\" there",
-    )
+    std::env::var("DATABASE_URL").map_err(|_missing| {
+        anyhow::anyhow!(
+            "DATABASE_URL is not set: give the address of a Postgres database to run this example on, for \
+             instance DATABASE_URL=postgres://postgres@localhost/postgres; it makes the schema \"durable\" there"
+        )
+    })
 }
 
 /// Each page is a module of its own, so that a snippet that does not compile is found by its name.
