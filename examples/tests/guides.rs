@@ -1,9 +1,8 @@
 //! What the guides say about names in the code is true.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use durable_core::{Client, Context, Engine, Insert, Job, JobError, Store};
+use durable_core::{Client, Context, Engine, Insert, Job, JobError};
 use durable_pg::{PgStore, sqlx};
 use durable_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
@@ -46,10 +45,10 @@ impl Job for Fails {
 #[tokio::test]
 async fn the_queries_of_the_guide_to_operation_find_what_they_say() {
     let database = TestDatabase::new().await.expect("a database");
-    let store: Arc<dyn Store> = PgStore::connect(&database.url()).await.expect("connected").into();
-    let client = Client::new(Arc::clone(&store));
+    let store = PgStore::connect(&database.url()).await.expect("connected");
+    let client = Client::new(store.clone());
     client.insert(Insert::job(Fails)).await.expect("inserted");
-    let engine = || Engine::builder(Arc::clone(&store));
+    let engine = || Engine::builder(store.clone());
     let drain = engine().queue("default").job::<Fails>().drain();
     assert_eq!(drain.await.expect("drained").count("failed"), 1);
     client.insert(Insert::job(Fails)).await.expect("inserted");

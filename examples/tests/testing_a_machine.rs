@@ -1,30 +1,28 @@
 //! How a machine and a job are tested: a database of its own, a drain, and assertions.
 
-use std::sync::Arc;
-
-use durable_core::{Client, Engine, EngineBuilder, Insert, Store};
+use durable_core::{Client, Engine, EngineBuilder, Insert};
 use durable_examples::shop::{Checkout, SendReceipt, Step};
 use durable_pg::PgStore;
 use durable_testing::{TestDatabase, assert_instance};
 
 /// The engine of the shop, as the program would start it.
-fn shop(store: &Arc<dyn Store>) -> EngineBuilder {
-    Engine::builder(Arc::clone(store))
+fn shop(store: &PgStore) -> EngineBuilder {
+    Engine::builder(store.clone())
         .queue("default")
         .queue("mail")
         .machine::<Checkout>()
         .job::<SendReceipt>()
 }
 
-async fn store(database: &TestDatabase) -> Arc<dyn Store> {
-    PgStore::connect(&database.url()).await.expect("connected").into()
+async fn store(database: &TestDatabase) -> PgStore {
+    PgStore::connect(&database.url()).await.expect("connected")
 }
 
 #[tokio::test]
 async fn an_order_is_charged_at_once_and_shipped_an_hour_later() {
     let database = TestDatabase::new().await.expect("a database");
     let store = store(&database).await;
-    let client = Client::new(Arc::clone(&store));
+    let client = Client::new(store.clone());
     let order = Insert::machine(Checkout::new(7)).correlation_key("order-7");
     let id = client.insert(order).await.expect("inserted").id();
 
@@ -46,7 +44,7 @@ async fn an_order_is_charged_at_once_and_shipped_an_hour_later() {
 async fn a_receipt_is_sent_on_the_second_try_and_never_for_no_order() {
     let database = TestDatabase::new().await.expect("a database");
     let store = store(&database).await;
-    let client = Client::new(Arc::clone(&store));
+    let client = Client::new(store.clone());
     let receipts = [0, 7].map(|order| Insert::job(SendReceipt { order }));
     let inserted = client.insert_all(receipts).await.expect("inserted");
 

@@ -1,9 +1,8 @@
 //! What assertions say when they fail.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use durable_core::{Client, Context, Engine, Insert, Job, JobError, Scope, Store};
+use durable_core::{Client, Context, Engine, Insert, Job, JobError, Scope};
 use durable_testing::{MemoryStore, assert_instance};
 use serde::{Deserialize, Serialize};
 use tokio::task;
@@ -27,9 +26,9 @@ impl Job for Parcel {
     }
 }
 
-async fn parcels(numbers: [u64; 2]) -> (Client, Arc<dyn Store>) {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let client = Client::new(Arc::clone(&store));
+async fn parcels(numbers: [u64; 2]) -> (Client, MemoryStore) {
+    let store = MemoryStore::new();
+    let client = Client::new(store.clone());
     for number in numbers {
         let parcel = Insert::job(Parcel { number })
             .correlation_key(format!("parcel-{number}"))
@@ -48,7 +47,7 @@ async fn message(check: impl Future<Output = ()> + Send + 'static) -> String {
 #[tokio::test]
 async fn a_failed_check_shows_the_whole_instance() {
     let (client, store) = parcels([1, 2]).await;
-    Engine::builder(Arc::clone(&store))
+    Engine::builder(store.clone())
         .queue("default")
         .job::<Parcel>()
         .drain()
@@ -83,7 +82,7 @@ async fn a_failed_check_shows_the_whole_instance() {
 #[tokio::test]
 async fn each_check_holds_or_says_what_it_expected() {
     let (client, store) = parcels([0, 7]).await;
-    Engine::builder(Arc::clone(&store))
+    Engine::builder(store.clone())
         .queue("default")
         .job::<Parcel>()
         .drain()

@@ -1,11 +1,11 @@
 //! The inline drain: delays, limits, and what it leaves behind.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use durable_core::{
-    Client, Context, Engine, EngineBuilder, Failure, Insert, Job, JobError, Machine, StepResult, Store, done,
-    next, retry,
+    Client, Context, Engine, EngineBuilder, Failure, Insert, Job, JobError, Machine, StepResult, done, next,
+    retry,
 };
 use durable_testing::{MemoryStore, assert_instance};
 use serde::{Deserialize, Serialize};
@@ -85,10 +85,10 @@ impl Job for Flaky {
 }
 
 fn store() -> (Client, impl Fn() -> EngineBuilder) {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let client = Client::new(Arc::clone(&store));
+    let store = MemoryStore::new();
+    let client = Client::new(store.clone());
     let builder = move || {
-        Engine::builder(Arc::clone(&store))
+        Engine::builder(store.clone())
             .queue("default")
             .machine::<Order>()
             .machine::<Loops>()
@@ -196,10 +196,9 @@ impl Job for Held {
 async fn a_row_that_a_transaction_holds_ends_the_drain_with_its_name() {
     // contract: OUT-6
     let memory = STORE.get_or_init(MemoryStore::new).clone();
-    let store: Arc<dyn Store> = Arc::new(memory);
-    let client = Client::new(Arc::clone(&store));
+    let client = Client::new(memory.clone());
     let id = client.insert(Insert::job(Held)).await.expect("inserted").id();
-    let drain = Engine::builder(store).queue("default").job::<Held>().drain();
+    let drain = Engine::builder(memory).queue("default").job::<Held>().drain();
     let text = drain.await.expect_err("it is locked").to_string();
     assert!(
         text.contains(&format!("instance {id} (held.perform)")) && text.contains("another transaction"),
