@@ -26,7 +26,7 @@ pub use job::{Job, JobError, exponential_backoff};
 pub use machine::{Machine, StepResult};
 pub use outcome::{Cancel, Done, Next, Outcome, Retry, Stop, cancel, done, next, retry, stop};
 pub use process::ProcessIdentity;
-pub use runtime::{DrainError, Engine, EngineBuilder, Queue, Tally};
+pub use runtime::{Drain, DrainError, Engine, EngineBuilder, Queue, Tally};
 pub use store::{Inserted, Retention, Snapshot, Store};
 pub use types::{
     ClaimNumber, CorrelationKey, Fence, InstanceId, Json, MAX_DURATION, MAX_JSON_BYTES, MAX_NAME_BYTES,

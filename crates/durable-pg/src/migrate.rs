@@ -104,14 +104,30 @@ pub fn fingerprint() -> String {
     checksum(MIGRATIONS.iter().map(|migration| migration.sql))
 }
 
-/// All migrations as plain SQL for a schema, for teams that run their own. It does not write the history.
-#[must_use]
-pub fn export(schema: &str) -> String {
-    MIGRATIONS
-        .iter()
-        .map(|migration| render(migration.sql, schema))
-        .collect::<Vec<_>>()
-        .join("\n")
+/// All migrations as plain SQL for a new schema, for teams that run their own. It writes the history too, so that
+/// a store with [`migrate(false)`](crate::PgStoreBuilder::migrate) opens what it makes. Run it in one
+/// transaction; it fails, and changes nothing, where the schema is installed already.
+///
+/// # Errors
+/// [`MigrateError::SchemaName`].
+pub fn export(schema: &str) -> Result<String, MigrateError> {
+    check_name(schema)?;
+    let history = include_str!("sql/create_history.sql");
+    let mut sql = render("CREATE SCHEMA IF NOT EXISTS durable.", schema);
+    sql.truncate(sql.trim_end_matches('.').len());
+    sql.push_str(&format!(";\n\n{};\n", render(history, schema).trim_end()));
+    for migration in MIGRATIONS {
+        let (version, name, breaking) = (migration.version, migration.name, migration.breaking);
+        let record = format!(
+            "INSERT INTO durable.migrations (version, name, checksum, breaking)\n\
+             VALUES ({version}, '{name}', '{}', {breaking});\n",
+            checksum(migration)
+        );
+        for part in [migration.sql, &record] {
+            sql.push_str(&format!("\n{}", render(part, schema)));
+        }
+    }
+    Ok(sql)
 }
 
 pub(crate) fn check_name(schema: &str) -> Result<(), MigrateError> {

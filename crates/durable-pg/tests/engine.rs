@@ -116,7 +116,7 @@ async fn a_drain_uses_the_real_claim_and_commit() {
         .queue("default")
         .machine::<Order>()
         .job::<Later>()
-        .drain(100)
+        .drain()
         .await
         .expect("drained");
     assert_eq!(

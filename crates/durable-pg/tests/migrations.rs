@@ -50,3 +50,25 @@ async fn a_schema_that_is_missing_or_newer_is_refused_with_a_clear_error() {
         .err();
     assert!(name.expect("refused").to_string().contains("cannot be used"));
 }
+
+#[tokio::test]
+async fn what_is_exported_as_sql_is_a_schema_that_a_store_opens() {
+    // contract: OPS-4
+    let schema = "My \"Schema\"";
+    let database = TestDatabase::empty().await.expect("a database");
+    let sql = durable_pg::migrate::export(schema).expect("exported");
+    let pool = database.pool(1).await.expect("a pool");
+    let install = || sqlx::raw_sql(sqlx::AssertSqlSafe(sql.clone()));
+    install().execute(&pool).await.expect("installed");
+    let open = |migrate| {
+        let builder = PgStore::builder(&database.url()).expect("a url").schema(schema);
+        builder.migrate(migrate).connect()
+    };
+    open(false).await.map(drop).expect("what was exported is whole");
+    open(true).await.map(drop).expect("nothing is left to migrate");
+    assert!(
+        install().execute(&pool).await.is_err(),
+        "it is never applied twice"
+    );
+    assert!(durable_pg::migrate::export("a'b").is_err());
+}

@@ -1,12 +1,12 @@
-//! What the tests of durable, and of programs that use it, are written with.
-//!
-//! [`servers`] starts throw-away servers, [`database`] gives every test a database of its own.
-
+#![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
+pub mod assertions;
 pub mod database;
 pub mod memory;
 pub mod servers;
 
+pub use assertions::{AssertInstance, assert_instance};
 pub use database::TestDatabase;
+pub use memory::MemoryStore;
 pub use servers::PostgresServer;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use durable_core::{
-    Client, Context, Engine, Failure, FailureKind, Insert, Inserted, Job, JobError, Machine, Queue,
-    StartError, Status, StepResult, Store, WaitError, done, next, retry,
+    Client, Context, Engine, FailureKind, Insert, Inserted, Job, JobError, Machine, Queue, StartError,
+    Status, StepResult, Store, WaitError, done, next, retry,
 };
 use durable_testing::memory::MemoryStore;
 use serde::{Deserialize, Serialize};
@@ -262,55 +262,4 @@ async fn a_shutdown_gives_back_what_does_not_end_without_an_attempt() {
         (snapshot.status, snapshot.attempt, snapshot.crashes),
         (Status::Runnable, 0, 0)
     );
-}
-
-#[derive(Serialize, Deserialize)]
-struct Loops;
-
-impl Machine for Loops {
-    const NAME: &'static str = "loops";
-    type Step = OrderStep;
-    type Result = ();
-
-    fn first_step() -> OrderStep {
-        OrderStep::Charge
-    }
-
-    async fn step(self, _step: OrderStep, _context: &Context) -> StepResult<Self> {
-        Err("always".into())
-    }
-
-    async fn on_error(self, _step: OrderStep, failure: &Failure, _context: &Context) -> StepResult<Self> {
-        retry(self)
-            .after(Duration::from_secs(3600))
-            .because(failure.clone())
-            .ok()
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_drain_collapses_delays_counts_steps_and_stops_a_runaway() {
-    // contract: FSM-4
-    let (_memory, store) = store();
-    let client = Client::new(Arc::clone(&store));
-    client
-        .insert(Insert::machine(Order {
-            number: 1,
-            charged: false,
-        }))
-        .await
-        .expect("inserted");
-    let builder = || Engine::builder(Arc::clone(&store)).queue("default");
-    let tally = builder().machine::<Order>().drain(100).await.expect("drained");
-    assert_eq!(
-        (tally.steps_run(), tally.count("retry"), tally.count("done")),
-        (4, 2, 1)
-    );
-    client.insert(Insert::machine(Loops)).await.expect("inserted");
-    let error = builder()
-        .machine::<Loops>()
-        .drain(50)
-        .await
-        .expect_err("a runaway");
-    assert!(error.to_string().contains("50 steps ran"), "{error}");
 }

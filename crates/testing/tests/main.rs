@@ -6,6 +6,8 @@
     reason = "a panic is how a test fails"
 )]
 
+mod assertions;
 mod database;
+mod drain;
 mod engine_memory;
 mod servers;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::drain::{DrainError, Tally, drain};
+use super::drain::Drain;
 use super::engine::Engine;
 use crate::error::StartError;
 use crate::job::Job;
@@ -219,14 +219,18 @@ impl EngineBuilder {
         Engine::start(self).await
     }
 
-    /// Runs everything that is runnable, one step after the other, in the caller's task, through the real
-    /// claim and commit, with delays collapsed, until nothing is left; for tests. Starts no role.
+    /// Runs everything that this engine would run, inline, with delays collapsed, until nothing is left; for
+    /// tests. See [`Drain`].
     ///
-    /// # Errors
-    /// [`DrainError`]: the configuration, the store, or more than `max_steps` steps: a machine that never
-    /// ends.
-    pub async fn drain(self, max_steps: u64) -> Result<Tally, DrainError> {
-        self.check()?;
-        drain(self, max_steps).await
+    /// ```
+    /// # use durable_core::{DrainError, Engine, Job, Store};
+    /// # async fn test<ShipOrder: Job>(store: std::sync::Arc<dyn Store>) -> Result<(), DrainError> {
+    /// let tally = Engine::builder(store).queue("default").job::<ShipOrder>().drain().await?;
+    /// assert_eq!(tally.count("done"), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const fn drain(self) -> Drain {
+        Drain::new(self)
     }
 }

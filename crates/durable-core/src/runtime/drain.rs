@@ -1,6 +1,8 @@
 //! Runs machines inline, for tests.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use crate::context::Context;
 use crate::error::{Failure, FailureKind, StartError, StoreError};
 use crate::registry::Work;
 use crate::store::{ClaimRequest, ClaimedInstance, Commit, CommitFate, NewWorker, Transition};
-use crate::types::{QueueName, WorkerId};
+use crate::types::{ClaimNumber, InstanceId, QueueName, WorkerId};
 
 /// What a drain did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +40,7 @@ impl Tally {
     }
 }
 
-/// Why a drain ended early.
+/// Why a drain ended early. What it had committed by then stands.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DrainError {
@@ -49,71 +51,150 @@ pub enum DrainError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A machine that never ends.
-    #[error("{max_steps} steps ran and more are runnable, the last of {last}; does a machine never end?")]
+    #[error(
+        "{max_steps} steps ran and more are runnable, the last was {last}; does a machine never end? If this \
+         many steps are right, raise the limit with max_steps"
+    )]
     Runaway {
-        /// The limit that was given.
+        /// The limit.
         max_steps: u64,
         /// The machine and step that ran last.
         last: String,
     },
+    /// An outcome could not be committed.
+    #[error(
+        "the outcome of instance {id} ({step}) could not be committed: another transaction holds its row; \
+         commit or roll back the transactions of the test before the drain"
+    )]
+    Locked {
+        /// The instance.
+        id: InstanceId,
+        /// Its machine and step.
+        step: String,
+    },
 }
 
+/// How many steps a drain runs, unless told otherwise.
+const DEFAULT_MAX_STEPS: u64 = 10_000;
 /// A lease that no test outlives.
 const DRAIN_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often an outcome is offered while another transaction holds the row, and the pause in between.
+const COMMIT_TRIES: u32 = 100;
+const COMMIT_PAUSE: Duration = Duration::from_millis(10);
 
-pub(crate) async fn drain(builder: EngineBuilder, max_steps: u64) -> Result<Tally, DrainError> {
-    let worker = NewWorker {
-        name: builder.name.clone(),
-        lease: DRAIN_LEASE,
-        process: None,
-    };
-    let worker = builder.store.register(worker).await?;
-    let mut drain = Drain {
-        builder,
-        worker,
-        claims: ClaimBook::default(),
-        tally: Tally::default(),
-    };
-    let result = drain.run(max_steps).await;
-    let _ = drain
-        .builder
-        .store
-        .commit(worker, Arc::new([]), drain.claims.take_closed())
-        .await;
-    drain.builder.store.retire(worker).await?;
-    result.map(|()| drain.tally)
+/// Runs machines inline, for tests; from [`EngineBuilder::drain`]. Await it to run it.
+///
+/// It runs what the engine would run, one step after the other, in the caller's task, through the real claim and
+/// commit, until nothing is left. Delays are collapsed: when nothing is due, everything that waits for its time
+/// (`run_in`, `run_at`, the delay of an outcome, the backoff of a job) becomes due at once, whatever its time. No
+/// role of the engine is started.
+///
+/// # Errors
+/// [`DrainError`]: the configuration, the store, or more than [`max_steps`](Self::max_steps) steps.
+///
+/// # Cancel safety
+/// If it is dropped midway, what it committed stands, and the instance whose step ran stays executing.
+#[must_use = "a drain does nothing until it is awaited"]
+pub struct Drain {
+    builder: EngineBuilder,
+    max_steps: u64,
+    due_only: bool,
 }
 
-struct Drain {
+impl Drain {
+    pub(crate) const fn new(builder: EngineBuilder) -> Self {
+        Self {
+            builder,
+            max_steps: DEFAULT_MAX_STEPS,
+            due_only: false,
+        }
+    }
+
+    /// The most steps to run before the drain gives up on machines that never end. Default 10,000.
+    pub const fn max_steps(mut self, max_steps: u64) -> Self {
+        self.max_steps = max_steps;
+        self
+    }
+
+    /// Runs only what is due, and leaves what waits for its time as it is, so that a test can look at it.
+    pub const fn due_only(mut self) -> Self {
+        self.due_only = true;
+        self
+    }
+
+    async fn run(self) -> Result<Tally, DrainError> {
+        self.builder.check()?;
+        let worker = NewWorker {
+            name: self.builder.name.clone(),
+            lease: DRAIN_LEASE,
+            process: None,
+        };
+        let worker = self.builder.store.register(worker).await?;
+        let mut run = Run {
+            builder: self.builder,
+            worker,
+            claims: ClaimBook::default(),
+            tally: Tally::default(),
+        };
+        let result = run.run(self.max_steps, self.due_only).await;
+        let store = &run.builder.store;
+        let ended = store.commit(worker, Arc::new([]), run.claims.take_closed()).await;
+        let retired = store.retire(worker).await;
+        result?;
+        ended?;
+        retired?;
+        Ok(run.tally)
+    }
+}
+
+impl IntoFuture for Drain {
+    type Output = Result<Tally, DrainError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// A drain that runs.
+struct Run {
     builder: EngineBuilder,
     worker: WorkerId,
     claims: ClaimBook,
     tally: Tally,
 }
 
-impl Drain {
-    async fn run(&mut self, max_steps: u64) -> Result<(), DrainError> {
+impl Run {
+    async fn run(&mut self, max_steps: u64, due_only: bool) -> Result<(), DrainError> {
         let queues: Vec<QueueName> = self
             .builder
             .queues
             .iter()
             .filter_map(|queue| QueueName::new(queue.name.clone()).ok())
             .collect();
+        let mut last = String::new();
         loop {
             let mut found = false;
             for queue in &queues {
                 while let Some(instance) = self.claim(queue).await? {
                     found = true;
-                    let last = self.step(instance).await?;
                     if self.tally.steps_run() >= max_steps {
+                        self.give_back(instance.fence.claim).await?;
                         return Err(DrainError::Runaway { max_steps, last });
                     }
+                    last = self.step(instance).await?;
                 }
             }
-            if !found && !self.make_due(&queues).await? {
+            if !found && (due_only || !self.make_due(&queues).await?) {
                 return Ok(());
             }
         }
+    }
+
+    async fn give_back(&self, claim: ClaimNumber) -> Result<(), StoreError> {
+        self.builder.store.release(self.worker, vec![claim]).await?;
+        self.claims.settle(claim);
+        Ok(())
     }
 
     async fn make_due(&self, queues: &[QueueName]) -> Result<bool, StoreError> {
@@ -143,7 +224,7 @@ impl Drain {
     }
 
     /// Runs and commits one step; the name of the step.
-    async fn step(&mut self, instance: ClaimedInstance) -> Result<String, StoreError> {
+    async fn step(&mut self, instance: ClaimedInstance) -> Result<String, DrainError> {
         let Some((machine, handler)) = self.builder.registry.get(instance.machine) else {
             return Ok(String::new());
         };
@@ -157,41 +238,67 @@ impl Drain {
             stopping: CancellationToken::new(),
         };
         let work = Arc::new(Work { instance, context });
-        let transition = handler.run(Arc::clone(&work)).await;
+        let mut transition = handler.run(Arc::clone(&work)).await;
         *self.tally.steps.entry(name.clone()).or_default() += 1;
-        let (transition, fate) = match self.commit(&work, transition).await {
-            Err(StoreError::Refused { message }) => {
-                let text = format!("the store refused the outcome: {message}");
-                let failure = Failure::new(FailureKind::Encoding, text);
-                let handled = handler.handle(Arc::clone(&work), failure).await;
-                self.commit(&work, handled).await?
-            }
-            other => other?,
-        };
-        self.claims.settle(work.instance.fence.claim);
-        if fate == Some(CommitFate::Committed) {
-            *self.tally.outcomes.entry(transition.as_str()).or_default() += 1;
+        let mut fate = self.commit(&work, &transition).await;
+        if let Err(StoreError::Refused { message }) = fate {
+            let text = format!("the store refused the outcome: {message}");
+            let failure = Failure::new(FailureKind::Encoding, text);
+            transition = handler.handle(Arc::clone(&work), failure).await;
+            fate = self.commit(&work, &transition).await;
         }
-        Ok(name)
+        let claim = work.instance.fence.claim;
+        match fate {
+            Ok(CommitFate::Committed) => {
+                *self.tally.outcomes.entry(transition.as_str()).or_default() += 1;
+                self.claims.settle(claim);
+                Ok(name)
+            }
+            Ok(CommitFate::Stale) => {
+                self.claims.settle(claim);
+                Ok(name)
+            }
+            // The claim stays open: closing it would strand the instance.
+            Ok(CommitFate::Locked) => Err(DrainError::Locked {
+                id: work.instance.id,
+                step: name,
+            }),
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = self.give_back(claim).await;
+                Err(error.into())
+            }
+        }
     }
 
-    async fn commit(
-        &self,
-        work: &Work,
-        transition: Transition,
-    ) -> Result<(Transition, Option<CommitFate>), StoreError> {
+    /// Commits one outcome; tries again for a while as long as its row is locked.
+    async fn commit(&self, work: &Work, transition: &Transition) -> Result<CommitFate, StoreError> {
         let instance = &work.instance;
-        let commit = Commit {
-            id: instance.id,
-            fence: instance.fence,
-            transition: transition.clone(),
-        };
-        let closed = self.claims.take_closed();
-        let fates = self
-            .builder
-            .store
-            .commit(self.worker, Arc::new([commit]), closed)
-            .await?;
-        Ok((transition, fates.first().copied()))
+        for _ in 0..COMMIT_TRIES {
+            let commit = Commit {
+                id: instance.id,
+                fence: instance.fence,
+                transition: transition.clone(),
+            };
+            let closed = self.claims.take_closed();
+            let store = &self.builder.store;
+            let committed = store.commit(self.worker, Arc::new([commit]), closed.clone());
+            let fates = match committed.await {
+                Ok(fates) => fates,
+                Err(error) => {
+                    self.claims.put_back(closed);
+                    return Err(error);
+                }
+            };
+            match fates.first() {
+                Some(CommitFate::Locked) => tokio::time::sleep(COMMIT_PAUSE).await,
+                Some(fate) => return Ok(*fate),
+                None => {
+                    let message = "the store gave no answer for an outcome".to_owned();
+                    return Err(StoreError::Fatal { message });
+                }
+            }
+        }
+        Ok(CommitFate::Locked)
     }
 }

@@ -15,5 +15,5 @@ mod slots;
 mod worker;
 
 pub use builder::{EngineBuilder, Queue};
-pub use drain::{DrainError, Tally};
+pub use drain::{Drain, DrainError, Tally};
 pub use engine::Engine;

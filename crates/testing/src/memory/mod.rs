@@ -60,6 +60,12 @@ impl Default for MemoryStore {
     }
 }
 
+impl From<MemoryStore> for Arc<dyn Store> {
+    fn from(store: MemoryStore) -> Self {
+        Arc::<MemoryStore>::new(store)
+    }
+}
+
 impl MemoryStore {
     /// An empty store.
     #[must_use]
