@@ -121,7 +121,7 @@ pub fn export(schema: &str) -> Result<String, MigrateError> {
         let record = format!(
             "INSERT INTO durable.migrations (version, name, checksum, breaking)\n\
              VALUES ({version}, '{name}', '{}', {breaking});\n",
-            checksum(migration)
+            checksum([migration.sql])
         );
         for part in [migration.sql, &record] {
             sql.push_str(&format!("\n{}", render(part, schema)));

@@ -9,10 +9,10 @@
 mod bytes;
 mod counted;
 mod engine;
-mod inserts;
 mod filled;
 mod flushes;
 mod hot_statements;
+mod inserts;
 mod left_behind;
 mod migrations;
 mod million;
