@@ -34,15 +34,16 @@ enum Chore {
     /// The server lives in a temporary directory and ends with this command. Set
     /// `DURABLE_TEST_POSTGRES_URL` to use a server of your own instead: a role that may create databases.
     Test(test::Arguments),
-    /// Watch a thousand orders survive the kill of a worker; takes a few seconds.
+    /// See it work: 1,000 orders, two worker processes, one of them killed midway, and a proof at the end.
     ///
-    /// Starts a throw-away Postgres and two worker processes, inserts orders of four steps, some of which
-    /// fail at random, kills one worker with SIGKILL in the middle, and starts another. At the end, a ledger
-    /// of effects shows that nothing was lost and nothing ran after its commit; else the command fails.
+    /// Sets up and starts a throw-away Postgres, unless `--database-url` names one. The orders go through
+    /// several steps that fail now and then; each step leaves a row in a ledger. At the end the ledger
+    /// and the store must agree: nothing is lost, nothing ran after its commit, and nothing ran twice
+    /// but for a retry or the kill. Fails if they do not. Takes some seconds; Ctrl-C cleans up.
     Demo(demo::Arguments),
-    /// A worker process of the demonstration.
+    /// A worker process of the demonstration, which starts it.
     #[command(hide = true)]
-    DemoWorker(demo::WorkerArguments),
+    DemoWorker,
     /// Measure the engine against the bare database, on a throw-away server; takes a few minutes.
     ///
     /// Build with `--release`: `cargo run --release -p xtask -- bench`.
@@ -57,8 +58,8 @@ enum Chore {
     Tidy,
     /// Everything that must pass before a change is merged.
     ///
-    /// Formatting, lints, tidy, tests and documentation, each timed. A failure does not hide those of
-    /// the later phases.
+    /// Formatting, lints, tidy, tests, a short demonstration and documentation, each timed. A failure does
+    /// not hide those of the later phases.
     Ci,
 }
 
@@ -80,7 +81,7 @@ async fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Setup => setup::run(),
         Chore::Test(arguments) => test::run(&arguments).await,
         Chore::Demo(arguments) => demo::run(&arguments).await,
-        Chore::DemoWorker(arguments) => demo::run_worker(&arguments).await,
+        Chore::DemoWorker => demo::worker::run().await,
         Chore::Bench(arguments) => bench::run(&arguments).await,
         Chore::BenchWorker(arguments) => bench::run_worker(&arguments).await,
         Chore::Tidy => tidy::run(),

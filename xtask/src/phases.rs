@@ -21,10 +21,22 @@ struct Finished {
 impl Phases {
     /// Runs a phase. A failure is printed and remembered; the next phases run all the same.
     pub(crate) fn run(&mut self, name: &'static str, work: impl FnOnce() -> anyhow::Result<()>) {
-        println!("\n== {name}");
-        let start = Instant::now();
-        let outcome = work();
-        if let Err(error) = &outcome {
+        let start = begin(name);
+        self.end(name, start, &work());
+    }
+
+    /// Runs a phase that waits, as [`run`](Self::run) does.
+    pub(crate) async fn wait_for(
+        &mut self,
+        name: &'static str,
+        work: impl Future<Output = anyhow::Result<()>>,
+    ) {
+        let start = begin(name);
+        self.end(name, start, &work.await);
+    }
+
+    fn end(&mut self, name: &'static str, start: Instant, outcome: &anyhow::Result<()>) {
+        if let Err(error) = outcome {
             eprintln!("{name} failed: {error:#}");
         }
         let finished = Finished {
@@ -51,6 +63,11 @@ impl Phases {
         anyhow::ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
         Ok(())
     }
+}
+
+fn begin(name: &str) -> Instant {
+    println!("\n== {name}");
+    Instant::now()
 }
 
 impl std::fmt::Display for Finished {

@@ -1,221 +1,173 @@
-//! The checks: what the store says was committed, against what the outside world saw.
+//! The effect ledger: one row for each time that a step acted on the world, beside the engine's own tables.
 
-use std::collections::{BTreeMap, BTreeSet};
+use anyhow::Context as _;
+use durable_core::Context;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
+use sqlx::{PgPool, Row as _};
 
-use serde::{Deserialize, Serialize};
+use super::order::Step;
 
-use super::order::{OrderStep, STEPS};
+/// Connections of one process to the ledger. Each effect holds one until it is flushed to disk; three processes
+/// must fit into a server with 100.
+const CONNECTIONS: u32 = 10;
 
-/// What tells one run of a step from every other run of the same order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(super) struct RunKey {
-    pub(super) step: OrderStep,
-    pub(super) attempt: u32,
-    pub(super) crashes: u32,
+/// A process's own connections to the ledger.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pool: PgPool,
+    /// Which process writes.
+    worker: String,
 }
 
-/// A run, and the process that it ran in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Run {
-    pub(super) key: RunKey,
-    pub(super) process: u32,
+/// One effect, as a step writes it.
+pub(super) struct NewEffect<'step> {
+    pub(super) context: &'step Context,
+    /// How many outcomes of the instance had been committed when the step started.
+    pub(super) position: usize,
+    pub(super) step: Step,
+    pub(super) failed: bool,
 }
 
-/// What the store says of one order.
+/// One effect, as the ledger has it.
+#[derive(Clone, Debug)]
+pub(super) struct Effect {
+    /// Rises in the order in which effects were written.
+    pub(super) id: i64,
+    /// Microseconds of the database's clock.
+    pub(super) written_at: i64,
+    pub(super) instance: i64,
+    /// How many outcomes of the instance had been committed when the step started.
+    pub(super) position: usize,
+    pub(super) step: Step,
+    pub(super) attempt: i32,
+    pub(super) crashes: i32,
+    /// Whether the step asked to be tried again.
+    pub(super) failed: bool,
+    pub(super) worker: String,
+}
+
+/// One order, as the engine's store has it.
 #[derive(Clone, Debug)]
 pub(super) struct StoredOrder {
     pub(super) instance: i64,
     pub(super) status: String,
-    /// The runs whose outcomes were committed, in order.
-    pub(super) committed: Vec<Run>,
-    /// Microseconds by the clock of the server.
+    pub(super) failure: Option<String>,
+    /// The effects of the runs whose outcomes were committed, in order.
+    pub(super) committed: Vec<i64>,
+    /// Microseconds of the database's clock.
     pub(super) inserted_at: i64,
-    pub(super) finished_at: i64,
+    pub(super) finished_at: Option<i64>,
 }
 
-/// What the outside world saw: a row of the ledger.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Effect {
-    pub(super) instance: i64,
-    pub(super) run: Run,
-    /// Microseconds by the clock of the server.
-    pub(super) at: i64,
+/// How far the orders are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) terminal: u64,
+    pub(super) effects: u64,
 }
 
-/// Everything that is wrong; `killed` is the process that was killed.
-pub(super) fn faults(expected: u64, orders: &[StoredOrder], effects: &[Effect], killed: &u32) -> Vec<String> {
-    let mut faults = Vec::new();
-    if orders.len() as u64 != expected {
-        faults.push(format!(
-            "{} orders are in the store, {expected} were inserted",
-            orders.len()
-        ));
+impl Ledger {
+    /// Connects to the ledger in a schema; `worker` names this process in it.
+    pub(super) async fn connect(url: &str, schema: &str, worker: &str) -> anyhow::Result<Self> {
+        let options: PgConnectOptions = url.parse().context("reading the address of the database")?;
+        // The statements name no schema: the schema of this run comes first in the search path.
+        let options = options
+            .options([("search_path", schema)])
+            .application_name("durable demo");
+        let pool = PgPoolOptions::new().max_connections(CONNECTIONS);
+        let pool = pool.connect_with(options).await;
+        Ok(Self {
+            pool: pool.context("connecting to the database")?,
+            worker: worker.to_owned(),
+        })
     }
-    let mut by_instance: BTreeMap<i64, Vec<&Effect>> = BTreeMap::new();
-    for effect in effects {
-        by_instance.entry(effect.instance).or_default().push(effect);
+
+    /// Makes the table.
+    pub(super) async fn create(&self) -> anyhow::Result<()> {
+        let create = sqlx::query(include_str!("sql/create_effects.sql"));
+        create.execute(&self.pool).await.context("making the ledger")?;
+        Ok(())
     }
-    for order in orders {
-        let effects = by_instance.remove(&order.instance).unwrap_or_default();
-        let mut of_order = order_faults(order, &effects, *killed);
-        faults.append(&mut of_order);
+
+    /// Writes an effect and answers its number.
+    pub(super) async fn write(&self, effect: &NewEffect<'_>) -> anyhow::Result<i64> {
+        let context = effect.context;
+        let write = sqlx::query_scalar(include_str!("sql/write_effect.sql"))
+            .bind(context.id().get())
+            .bind(i32::try_from(effect.position)?)
+            .bind(i32::try_from(context.attempt())?)
+            .bind(i32::try_from(context.crashes())?)
+            .bind(effect.failed)
+            .bind(effect.step.to_string())
+            .bind(&self.worker);
+        Ok(write.fetch_one(&self.pool).await?)
     }
-    for instance in by_instance.keys() {
-        faults.push(format!(
-            "instance {instance} has effects, and is not in the store"
-        ));
+
+    /// All effects, in the order in which they were written.
+    pub(super) async fn effects(&self) -> anyhow::Result<Vec<Effect>> {
+        let rows = sqlx::query(include_str!("sql/read_effects.sql"));
+        let rows = rows.fetch_all(&self.pool).await.context("reading the ledger")?;
+        rows.iter().map(effect).collect()
     }
-    faults
+
+    /// All orders, as the engine's store has them.
+    pub(super) async fn orders(&self) -> anyhow::Result<Vec<StoredOrder>> {
+        let rows = sqlx::query(include_str!("sql/read_orders.sql"));
+        let rows = rows.fetch_all(&self.pool).await.context("reading the orders")?;
+        rows.iter().map(order).collect()
+    }
+
+    /// How far the orders are.
+    pub(super) async fn count(&self) -> anyhow::Result<Count> {
+        let row = sqlx::query(include_str!("sql/count.sql"));
+        let row = row.fetch_one(&self.pool).await.context("counting the orders")?;
+        Ok(Count {
+            terminal: u64::try_from(row.try_get::<i64, _>("terminal")?)?,
+            effects: u64::try_from(row.try_get::<i64, _>("effects")?)?,
+        })
+    }
+
+    /// The worker that holds the most orders now, and how many; `None` when nobody holds any.
+    pub(super) async fn busiest(&self) -> anyhow::Result<Option<(String, i64)>> {
+        let busiest = sqlx::query_as(include_str!("sql/busiest.sql"));
+        let busiest = busiest.fetch_optional(&self.pool).await;
+        busiest.context("asking which worker is busy")
+    }
+
+    /// The database's time, in microseconds.
+    pub(super) async fn now(&self) -> anyhow::Result<i64> {
+        let now = sqlx::query_scalar(include_str!("sql/now.sql"));
+        now.fetch_one(&self.pool).await.context("asking for the time")
+    }
+
+    /// Closes the connections.
+    pub(super) async fn close(&self) {
+        self.pool.close().await;
+    }
 }
 
-fn order_faults(order: &StoredOrder, effects: &[&Effect], killed: u32) -> Vec<String> {
-    let instance = order.instance;
-    if order.status != "done" {
-        return vec![format!("instance {instance} was lost: it is {}", order.status)];
-    }
-    let mut faults = Vec::new();
-    let steps: BTreeSet<OrderStep> = order.committed.iter().map(|run| run.key.step).collect();
-    if steps.len() != STEPS {
-        faults.push(format!(
-            "instance {instance} is done after {} of {STEPS} steps",
-            steps.len()
-        ));
-    }
-    for run in &order.committed {
-        match effects.iter().filter(|effect| effect.run == *run).count() {
-            1 => {}
-            count => faults.push(format!(
-                "instance {instance}: {:?} was committed and has {count} effects, not 1",
-                run.key
-            )),
-        }
-    }
-    for effect in effects {
-        let run = effect.run;
-        if !order.committed.contains(&run) && run.process != killed {
-            faults.push(format!(
-                "instance {instance}: {:?} ran in process {} and was not committed, though nobody killed that",
-                run.key, run.process
-            ));
-        }
-        // The first effect of a later step can only come after the commit of this one.
-        let committed_before = effects
-            .iter()
-            .filter(|other| other.run.key.step > run.key.step)
-            .map(|other| other.at)
-            .chain([order.finished_at])
-            .min();
-        if committed_before.is_some_and(|committed| effect.at > committed) {
-            faults.push(format!("instance {instance}: {:?} ran after its commit", run.key));
-        }
-    }
-    faults
+fn effect(row: &PgRow) -> anyhow::Result<Effect> {
+    Ok(Effect {
+        id: row.try_get("id")?,
+        written_at: row.try_get("written_at")?,
+        instance: row.try_get("instance_id")?,
+        position: usize::try_from(row.try_get::<i32, _>("position")?)?,
+        step: row.try_get::<String, _>("step")?.parse()?,
+        attempt: row.try_get("attempt")?,
+        crashes: row.try_get("crashes")?,
+        failed: row.try_get("failed")?,
+        worker: row.try_get("worker")?,
+    })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const KILLED: u32 = 7;
-
-    fn run(step: OrderStep, attempt: u32) -> Run {
-        Run {
-            key: RunKey {
-                step,
-                attempt,
-                crashes: 0,
-            },
-            process: 1,
-        }
-    }
-
-    /// A done order of four steps, the first of which was tried twice, and its effects.
-    fn sound() -> (StoredOrder, Vec<Effect>) {
-        let committed = vec![
-            run(OrderStep::Reserve, 0),
-            run(OrderStep::Reserve, 1),
-            run(OrderStep::Charge, 0),
-            run(OrderStep::Pack, 0),
-            run(OrderStep::Ship, 0),
-        ];
-        let effects = (1..)
-            .zip(&committed)
-            .map(|(at, run)| Effect {
-                instance: 1,
-                run: *run,
-                at,
-            })
-            .collect();
-        let order = StoredOrder {
-            instance: 1,
-            status: "done".to_owned(),
-            committed,
-            inserted_at: 0,
-            finished_at: 9,
-        };
-        (order, effects)
-    }
-
-    fn faults_of(change: impl FnOnce(&mut StoredOrder, &mut Vec<Effect>)) -> Vec<String> {
-        let (mut order, mut effects) = sound();
-        change(&mut order, &mut effects);
-        faults(1, &[order], &effects, &KILLED)
-    }
-
-    #[test]
-    fn each_fault_is_found_and_a_sound_ledger_has_none() {
-        assert_eq!(faults_of(|_, _| {}), Vec::<String>::new());
-        let extra = |process, at| Effect {
-            instance: 1,
-            run: Run {
-                process,
-                ..run(OrderStep::Charge, 9)
-            },
-            at,
-        };
-        assert_eq!(
-            faults_of(|_, effects| effects.push(extra(KILLED, 3))),
-            Vec::<String>::new()
-        );
-        let cases = [
-            (
-                "was lost",
-                faults_of(|order, _| order.status = "active".to_owned()),
-            ),
-            (
-                "after 3 of 4 steps",
-                faults_of(|order, _| {
-                    order.committed.pop();
-                }),
-            ),
-            (
-                "has 0 effects",
-                faults_of(|_, effects| {
-                    effects.remove(1);
-                }),
-            ),
-            ("nobody killed", faults_of(|_, effects| effects.push(extra(1, 3)))),
-            (
-                "after its commit",
-                faults_of(|_, effects| effects.push(extra(KILLED, 6))),
-            ),
-            ("after its commit", faults_of(|order, _| order.finished_at = 4)),
-            (
-                "not in the store",
-                faults_of(|_, effects| {
-                    effects.push(Effect {
-                        instance: 2,
-                        ..extra(1, 3)
-                    });
-                }),
-            ),
-        ];
-        for (text, found) in cases {
-            assert!(
-                found.iter().any(|fault| fault.contains(text)),
-                "{text}: {found:?}"
-            );
-        }
-        assert!(faults(2, &[sound().0], &sound().1, &KILLED)[0].contains("2 were inserted"));
-    }
+fn order(row: &PgRow) -> anyhow::Result<StoredOrder> {
+    Ok(StoredOrder {
+        instance: row.try_get("id")?,
+        status: row.try_get("status")?,
+        failure: row.try_get("failure")?,
+        committed: serde_json::from_str(row.try_get("committed")?)
+            .context("the list of committed effects in an order")?,
+        inserted_at: row.try_get("inserted_at")?,
+        finished_at: row.try_get("finished_at")?,
+    })
 }

@@ -1,194 +1,221 @@
-//! `cargo xtask demo`: orders run on two worker processes, one of which is killed in the middle; then a ledger
-//! of effects shows that nothing was lost and nothing ran after its commit.
+//! The main job as a new user meets it: orders that go through several steps, two worker processes, one of
+//! them killed midway, and a proof that the work was done all the same.
 
-use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use durable_core::{Client, Insert};
-use durable_testing::PostgresServer;
-use durable_testing::servers::Durability;
-use indicatif::{ProgressBar, ProgressStyle};
+use durable_pg::PgStore;
+use tokio::signal::unix::{SignalKind, signal};
 
+use crate::setup;
+use checks::Evidence;
+use ledger::{Count, Ledger};
+use order::Order;
+use place::Place;
+use process::Worker;
+use progress::Progress;
+
+mod checks;
 mod ledger;
 mod order;
+mod place;
+mod process;
+mod progress;
 mod report;
-mod stage;
-mod worker;
+pub(crate) mod worker;
 
-pub(crate) use worker::{WorkerArguments, run as run_worker};
-
-use order::Order;
-use stage::Stage;
-use worker::Worker;
-
-/// How the demonstration runs.
+/// What to show.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// How many orders are inserted.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(20..=100_000))]
-    orders: u64,
-    /// Which steps fail and how long they take; the same seed fails the same steps.
+    /// How many orders.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) orders: u32,
+    /// Decides which steps fail by chance: the same number, the same failures.
     #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Run on this server instead of a throw-away one, in a schema of its own that is dropped at the end.
+    pub(crate) seed: u64,
+    /// Use the database of this address instead of starting a server.
+    ///
+    /// Everything goes into a schema of its own, which is removed at the end; the role must be allowed to
+    /// create schemas in the database.
     #[arg(long, value_name = "URL")]
-    database_url: Option<String>,
+    pub(crate) database_url: Option<String>,
 }
 
-/// A worker is killed when this part of the orders is terminal.
+/// How many orders one insert takes.
+const INSERT_AT_ONCE: usize = 100;
+/// When a worker is killed: so many percent of the orders are finished.
 const KILL_AT_PERCENT: u64 = 40;
-/// The demonstration gives up when nothing ends for this long: longer than any recovery takes.
-const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// How often the orders are counted.
+const COUNT_EVERY: Duration = Duration::from_millis(50);
+/// How long to wait for a worker that is worth killing, and how often to look: steps take milliseconds.
+const WAIT_FOR_BUSY: Duration = Duration::from_secs(2);
+const LOOK_FOR_BUSY_EVERY: Duration = Duration::from_millis(2);
+/// So long without any progress means that the rest will never finish: several leases of a worker.
+const STUCK_AFTER: Duration = Duration::from_secs(45);
 
+/// Runs the demonstration; an error if a check fails.
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let server = match &arguments.database_url {
-        Some(_) => None,
-        None => {
-            crate::setup::run()?;
-            println!("starting a throw-away Postgres");
-            Some(PostgresServer::start_own(Durability::Full).await?)
+    if arguments.database_url.is_none() {
+        setup::run()?;
+    }
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut interrupted = async || {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
     };
-    let url = match (&arguments.database_url, &server) {
-        (Some(url), _) => url,
-        (None, Some(server)) => server.url(),
-        (None, None) => anyhow::bail!("no server"),
+    let place = tokio::select! {
+        place = Place::find(arguments.database_url.as_deref()) => place?,
+        () = interrupted() => bail!("interrupted"),
     };
-    let mut stage = Stage::open(url).await?;
+    // Whatever is dropped midway takes its worker processes with it.
     let outcome = tokio::select! {
-        outcome = perform(arguments, &mut stage) => outcome,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        outcome = perform(arguments, &place) => outcome,
+        () = interrupted() => Err(anyhow::anyhow!("interrupted")),
     };
-    // Also after a failure: on a server of the user nothing is left behind.
-    let closed = stage.close().await;
-    outcome.and(closed)
+    let cleared = place.clear().await;
+    outcome.and(cleared)
 }
 
-async fn perform(arguments: &Arguments, stage: &mut Stage) -> anyhow::Result<()> {
-    let client = Client::new(stage.store());
-    println!("starting two worker processes");
-    let mut first = Worker::start(stage).await?;
-    let second = Worker::start(stage).await?;
-    let progress = Progress::new(arguments.orders);
-    let started = Instant::now();
-    let orders = (0..arguments.orders).map(|number| Insert::machine(Order::new(number, arguments.seed)));
-    client.insert_all(orders).await?;
-    progress.say(&format!(
-        "inserted {} orders of {} steps each",
-        arguments.orders,
-        order::STEPS
-    ));
+async fn perform(arguments: &Arguments, place: &Place) -> anyhow::Result<()> {
+    let mut progress = Progress::new(u64::from(arguments.orders))?;
+    progress.say(format!("this runs on {}", place.describe()));
+    let store = PgStore::builder(&place.url)?.schema(&place.schema);
+    let store = store.connect().await.with_context(|| {
+        format!(
+            "cannot make schema {}; the role must be allowed to create schemas in the database",
+            place.schema
+        )
+    })?;
+    let client = Client::new(store);
+    let ledger = Ledger::connect(&place.url, &place.schema, "demo").await?;
+    ledger.create().await?;
 
-    let kill_at = arguments.orders * KILL_AT_PERCENT / 100;
-    wait_for(stage, &progress, kill_at).await?;
-    let killed = first.process();
-    first.kill().await?;
-    let killed_at = stage.now().await?;
-    progress.say(&format!("killed worker {killed} with SIGKILL; starting another"));
-    let third = Worker::start(stage).await?;
-    wait_for(stage, &progress, arguments.orders).await?;
-    let took = started.elapsed();
+    let mut stage = Stage {
+        workers: vec![
+            Worker::start("worker-1", place).await?,
+            Worker::start("worker-2", place).await?,
+        ],
+        ledger: &ledger,
+        last: Count::default(),
+        moved: Instant::now(),
+    };
+    for worker in &stage.workers {
+        progress.say(format!("{} started, process {}", worker.name, worker.process_id));
+    }
+    let inserted = insert(&client, arguments).await?;
+    progress.say(format!("{} orders inserted", inserted.len()));
+
+    let total = inserted.len() as u64;
+    stage.until(total * KILL_AT_PERCENT / 100, &mut progress).await?;
+    let (killed, killed_at) = stage.kill_one(&mut progress).await?;
+    stage.workers.push(Worker::start("worker-3", place).await?);
+    progress.say("worker-3 started in its place");
+    let all_finished = stage.until(total, &mut progress).await?;
     progress.finish();
-
-    second.stop().await?;
-    third.stop().await?;
-    let orders = stage.orders().await?;
-    let effects = stage.effects().await?;
-    let summary = report::Summary::new(&orders, &effects, took, killed_at);
-    println!("{}", summary.table());
-    let faults = ledger::faults(arguments.orders, &orders, &effects, &killed);
-    if faults.is_empty() {
-        println!(
-            "the ledger of {} effects agrees: nothing was lost, nothing ran after its commit",
-            effects.len()
-        );
-        return Ok(());
+    if !all_finished {
+        eprintln!("nothing has moved for {STUCK_AFTER:?}: the checks say what is left");
     }
-    for fault in faults.iter().take(20) {
-        eprintln!("fault: {fault}");
+    // The workers end before the ledger is read: nothing can be written to it any more.
+    for worker in stage.workers {
+        worker.end().await?;
     }
-    anyhow::bail!("{} faults in the ledger", faults.len())
+    let evidence = Evidence {
+        inserted,
+        orders: ledger.orders().await?,
+        effects: ledger.effects().await?,
+        killed: Some(killed),
+    };
+    ledger.close().await;
+    conclude(&evidence, killed_at)
 }
 
-/// Waits until this many orders are terminal.
-async fn wait_for(stage: &mut Stage, progress: &Progress, orders: u64) -> anyhow::Result<()> {
-    let mut last = (0, Instant::now());
-    loop {
-        let (terminal, steps) = stage.progress().await?;
-        progress.show(terminal, steps);
-        if terminal >= orders {
-            return Ok(());
-        }
-        if terminal > last.0 {
-            last = (terminal, Instant::now());
-        }
-        if last.1.elapsed() > STUCK_AFTER {
-            anyhow::bail!("{terminal} orders are terminal, and no other one ended for {STUCK_AFTER:?}");
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+/// Inserts the orders and answers the instances.
+async fn insert(client: &Client, arguments: &Arguments) -> anyhow::Result<Vec<i64>> {
+    let mut instances = Vec::new();
+    let numbers: Vec<u32> = (0..arguments.orders).collect();
+    for numbers in numbers.chunks(INSERT_AT_ONCE) {
+        let orders = numbers
+            .iter()
+            .map(|number| Insert::machine(Order::new(*number, arguments.seed)));
+        let inserted = client.insert_all(orders).await?;
+        instances.extend(inserted.iter().map(|inserted| inserted.id().get()));
     }
+    Ok(instances)
 }
 
-/// A live bar on a terminal, a line now and then elsewhere.
-struct Progress {
-    bar: Option<ProgressBar>,
-    last: std::cell::Cell<Option<Instant>>,
-    started: Instant,
+/// Prints what has been shown; an error if a check fails.
+fn conclude(evidence: &Evidence, killed_at: i64) -> anyhow::Result<()> {
+    println!("{}", report::figures(evidence, killed_at));
+    let faults = checks::check(evidence);
+    println!("{}", report::verdicts(&faults));
+    for line in report::explain(&faults) {
+        eprintln!("{line}");
+    }
+    anyhow::ensure!(
+        faults.is_empty(),
+        "the store and the effect ledger disagree, see above"
+    );
+    Ok(())
 }
 
-impl Progress {
-    fn new(orders: u64) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(orders);
-            if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} orders, {msg}") {
-                bar.set_style(style);
+/// The workers, and how far they are.
+struct Stage<'demo> {
+    workers: Vec<Worker>,
+    ledger: &'demo Ledger,
+    last: Count,
+    /// When the count last changed.
+    moved: Instant,
+}
+
+impl Stage<'_> {
+    /// Waits until so many orders are terminal; `false` when nothing moves any more.
+    async fn until(&mut self, terminal: u64, progress: &mut Progress) -> anyhow::Result<bool> {
+        loop {
+            let count = self.ledger.count().await?;
+            progress.count(count);
+            if count.terminal >= terminal {
+                return Ok(true);
             }
-            bar
-        });
-        Self {
-            bar,
-            last: std::cell::Cell::new(None),
-            started: Instant::now(),
-        }
-    }
-
-    fn show(&self, terminal: u64, steps: u64) {
-        #[expect(clippy::cast_precision_loss, reason = "a count of steps, for people")]
-        let rate = steps as f64 / self.started.elapsed().as_secs_f64();
-        let message = format!("{steps} steps run, {rate:.0} a second");
-        match &self.bar {
-            Some(bar) => {
-                bar.set_message(message);
-                bar.set_position(terminal);
+            if count != self.last {
+                (self.last, self.moved) = (count, Instant::now());
+            } else if self.moved.elapsed() > STUCK_AFTER {
+                return Ok(false);
             }
-            None if self
-                .last
-                .get()
-                .is_none_or(|last| last.elapsed() > Duration::from_secs(1)) =>
-            {
-                self.last.set(Some(Instant::now()));
-                println!("{terminal} orders are terminal, {message}");
+            for worker in &mut self.workers {
+                if let Some(status) = worker.has_ended()? {
+                    bail!("{} ended by itself: {status}", worker.name);
+                }
             }
-            None => {}
+            tokio::time::sleep(COUNT_EVERY).await;
         }
     }
 
-    fn say(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.println(text),
-            None => println!("{text}"),
-        }
+    /// Kills a worker in the middle of its work; answers its name and when, by the database's clock.
+    async fn kill_one(&mut self, progress: &mut Progress) -> anyhow::Result<(String, i64)> {
+        let (name, held) = self.busy_worker().await?;
+        let found = self.workers.iter().position(|worker| worker.name == name);
+        let worker = self
+            .workers
+            .swap_remove(found.context("an unknown worker holds orders")?);
+        let killed_at = self.ledger.now().await?;
+        worker.kill().await?;
+        progress.say(format!("{name} killed with SIGKILL; it held {held} orders"));
+        Ok((name, killed_at))
     }
 
-    fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+    /// A worker that holds orders, and how many. After a while, any: there may be too few orders.
+    async fn busy_worker(&self) -> anyhow::Result<(String, i64)> {
+        let until = Instant::now() + WAIT_FOR_BUSY;
+        while Instant::now() < until {
+            if let Some(busiest) = self.ledger.busiest().await? {
+                return Ok(busiest);
+            }
+            tokio::time::sleep(LOOK_FOR_BUSY_EVERY).await;
         }
+        let any = self.workers.first().context("no worker is left")?;
+        Ok((any.name.clone(), 0))
     }
-}
-
-/// An answer that must be there.
-fn first<T>(rows: Vec<T>) -> anyhow::Result<T> {
-    rows.into_iter().next().context("the database gave no answer")
 }

@@ -1,60 +1,88 @@
-//! The machine of the demonstration: an order of four steps, each with an effect on the outside world.
+//! The machine of the demonstration: an order that is reserved, charged, packed and shipped.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use durable_core::{Context, Failure, Machine, StepResult, done, next, retry};
+use durable_core::{Context, Failure, FailureKind, Machine, StepResult, done, next, retry};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{Run, RunKey};
-use super::stage::Ledger;
+use super::ledger::{Ledger, NewEffect};
 
-/// How many steps an order has.
-pub(super) const STEPS: usize = 4;
-/// How many of a hundred runs of a step fail, and are tried again.
+/// Of 100 tries, this many fail.
 const FAILURES_PERCENT: u32 = 10;
-/// How long a step works, in milliseconds.
-const WORK: std::ops::Range<u64> = 20..80;
-/// How long until a failed step is tried again, in milliseconds.
-const RETRY: std::ops::Range<u64> = 50..250;
+/// How long a try takes, in milliseconds.
+const WORK_MS: std::ops::Range<u64> = 2..20;
+/// How long a failed try waits before the next, in milliseconds.
+const RETRY_MS: std::ops::Range<u64> = 50..300;
 
-/// Where the effects of this process go.
+/// The ledger that the steps of this process write to; set once, before the engine starts.
 pub(super) static LEDGER: OnceLock<Ledger> = OnceLock::new();
 
-/// An order, and which runs of its steps were committed.
-#[derive(Serialize, Deserialize)]
+/// The state of an order.
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
-    number: u64,
+    number: u32,
     seed: u64,
-    /// Each run whose outcome the store has, whether it went on or failed, in order.
-    committed: Vec<Run>,
+    /// The effect of every run whose outcome was committed, in order. A run adds its own to the state that
+    /// its outcome stores, so the store itself says which runs count.
+    committed: Vec<i64>,
 }
 
-/// The steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// The result of a shipped order.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Receipt {
+    committed: Vec<i64>,
+}
+
+/// The steps of an order, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum OrderStep {
+pub(super) enum Step {
     Reserve,
     Charge,
     Pack,
     Ship,
 }
 
-impl OrderStep {
-    const fn following(self) -> Option<Self> {
+impl Step {
+    pub(super) const ALL: [Self; 4] = [Self::Reserve, Self::Charge, Self::Pack, Self::Ship];
+
+    /// The step after this one; `None` after the last.
+    pub(super) fn following(self) -> Option<Self> {
+        Self::ALL.into_iter().find(|step| *step > self)
+    }
+
+    const fn name(self) -> &'static str {
         match self {
-            Self::Reserve => Some(Self::Charge),
-            Self::Charge => Some(Self::Pack),
-            Self::Pack => Some(Self::Ship),
-            Self::Ship => None,
+            Self::Reserve => "reserve",
+            Self::Charge => "charge",
+            Self::Pack => "pack",
+            Self::Ship => "ship",
         }
     }
 }
 
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for Step {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let step = Self::ALL.into_iter().find(|step| step.name() == name);
+        step.ok_or_else(|| anyhow::anyhow!("orders have no step \"{name}\""))
+    }
+}
+
 impl Order {
-    pub(super) const fn new(number: u64, seed: u64) -> Self {
+    pub(super) const fn new(number: u32, seed: u64) -> Self {
         Self {
             number,
             seed,
@@ -62,55 +90,84 @@ impl Order {
         }
     }
 
-    /// Chance that is the same for the same run of the same order.
-    fn chance(&self, step: OrderStep, context: &Context) -> StdRng {
-        let run = u64::from(context.attempt()) * 8 + step as u64;
-        StdRng::seed_from_u64(self.seed ^ (self.number << 20) ^ run)
+    /// What chance decides about the run at this position: the same again when it runs again.
+    fn luck(&self) -> Luck {
+        let run = u64::from(self.number) << 32 | self.committed.len() as u64;
+        let mut random = StdRng::seed_from_u64(self.seed.rotate_left(17) ^ run);
+        Luck {
+            work: Duration::from_millis(random.random_range(WORK_MS)),
+            fails: random.random_ratio(FAILURES_PERCENT, 100),
+            pause: Duration::from_millis(random.random_range(RETRY_MS)),
+        }
     }
 }
 
-fn this_run(step: OrderStep, context: &Context) -> Run {
-    Run {
-        key: RunKey {
-            step,
-            attempt: context.attempt(),
-            crashes: context.crashes(),
-        },
-        process: std::process::id(),
-    }
+struct Luck {
+    work: Duration,
+    fails: bool,
+    pause: Duration,
 }
 
 impl Machine for Order {
-    const NAME: &'static str = "demo_order";
-    type Step = OrderStep;
-    type Result = Vec<Run>;
+    const NAME: &'static str = "order";
+    type Step = Step;
+    type Result = Receipt;
 
-    fn first_step() -> OrderStep {
-        OrderStep::Reserve
+    fn first_step() -> Step {
+        Step::Reserve
     }
 
-    async fn step(mut self, step: OrderStep, context: &Context) -> StepResult<Self> {
-        let mut chance = self.chance(step, context);
-        tokio::time::sleep(Duration::from_millis(chance.random_range(WORK))).await;
-        let run = this_run(step, context);
-        LEDGER
+    async fn step(mut self, step: Step, context: &Context) -> StepResult<Self> {
+        let ledger = LEDGER
             .get()
-            .ok_or("the worker has no ledger")?
-            .write(context.id(), &run)
-            .await?;
-        if chance.random_ratio(FAILURES_PERCENT, 100) {
-            return Err("the outside world did not answer".into());
+            .ok_or("this process runs orders without an effect ledger")?;
+        let luck = self.luck();
+        tokio::time::sleep(luck.work).await;
+        let effect = NewEffect {
+            context,
+            position: self.committed.len(),
+            step,
+            failed: luck.fails,
+        };
+        self.committed.push(ledger.write(&effect).await?);
+        if luck.fails {
+            let failure = Failure::new(FailureKind::Error, format!("{step} had bad luck"));
+            return retry(self).after(luck.pause).because(failure).ok();
         }
-        self.committed.push(run);
         match step.following() {
             Some(following) => next(following, self).ok(),
-            None => done(self.committed).ok(),
+            None => done(Receipt {
+                committed: self.committed,
+            })
+            .ok(),
         }
     }
+}
 
-    async fn on_error(mut self, step: OrderStep, failure: &Failure, context: &Context) -> StepResult<Self> {
-        let delay = Duration::from_millis(self.chance(step, context).random_range(RETRY));
-        self.committed.push(this_run(step, context));
-        retry(self).after(delay).because(failure.clone()).ok()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn luck_depends_on_the_seed_the_order_and_the_position_alone() {
+        let fails = |seed, number, position| {
+            let mut order = Order::new(number, seed);
+            order.committed = vec![0; position];
+            (order.luck().fails, order.luck().work, order.luck().pause)
+        };
+        assert_eq!(fails(1, 7, 2), fails(1, 7, 2));
+        let others = [fails(2, 7, 2), fails(1, 8, 2), fails(1, 7, 3)];
+        assert!(others.iter().all(|other| *other != fails(1, 7, 2)));
+        let failures = (0..1000).filter(|&number| fails(1, number, 0).0).count();
+        assert!((50..200).contains(&failures), "{failures} of 1000 failed");
+    }
+
+    #[test]
+    fn every_step_is_read_back_by_its_name() {
+        for step in Step::ALL {
+            assert_eq!(step.to_string().parse::<Step>().unwrap(), step);
+            assert_eq!(serde_json::to_value(step).unwrap(), step.to_string());
+        }
+        assert!("refund".parse::<Step>().is_err());
     }
 }

@@ -1,88 +1,154 @@
-//! What the demonstration tells at its end.
+//! The figures of a run, and what the checks say, as tables.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::{BTreeMap, HashSet};
 
 use comfy_table::Table;
+use comfy_table::presets::ASCII_FULL_CONDENSED;
 
-use super::ledger::{Effect, StoredOrder};
+use super::checks::{Evidence, Faults};
 
-/// The figures of one run.
-pub(super) struct Summary {
-    statuses: BTreeMap<String, u64>,
-    steps: usize,
-    failed: usize,
-    run_again: usize,
-    recovered_after: Option<Duration>,
-    took: Duration,
-    /// From insert to terminal, sorted.
-    latencies: Vec<Duration>,
+/// How many faults of one kind are shown.
+const SHOWN: usize = 5;
+
+/// What a run has shown, as lines of a table.
+pub(super) fn figures(evidence: &Evidence, killed_at: i64) -> Table {
+    let mut table = table(["what", "figure"]);
+    let mut add = |what: &str, figure: String| {
+        table.add_row([what.to_owned(), figure]);
+    };
+    let mut statuses = BTreeMap::new();
+    for order in &evidence.orders {
+        *statuses.entry(order.status.as_str()).or_insert(0) += 1;
+    }
+    // Those that should have none are worth saying too.
+    let counts = ["done", "failed", "cancelled"]
+        .map(|status| format!("{} {status}", statuses.remove(status).unwrap_or(0)));
+    let others = statuses.iter().map(|(status, count)| format!("{count} {status}"));
+    let counts: Vec<String> = counts.into_iter().chain(others).collect();
+    add("orders", counts.join(", "));
+
+    let failed = evidence.effects.iter().filter(|effect| effect.failed).count();
+    add(
+        "steps run",
+        format!(
+            "{}, of which {failed} failed by chance and were retried",
+            evidence.effects.len()
+        ),
+    );
+    add("steps run again because of the kill", again(evidence));
+    let started = evidence.orders.iter().map(|order| order.inserted_at).min();
+    let finished = evidence.orders.iter().filter_map(|order| order.finished_at);
+    if let (Some(started), Some(last)) = (started, finished.clone().max()) {
+        let took = seconds(last - started);
+        let rate = |count: usize| format!("{:.0}", count as f64 / took);
+        add(
+            "throughput",
+            format!(
+                "{} orders/s, {} steps/s, over {took:.1} s",
+                rate(finished.count()),
+                rate(evidence.effects.len())
+            ),
+        );
+    }
+    let mut latencies: Vec<i64> = evidence
+        .orders
+        .iter()
+        .filter_map(|order| Some(order.finished_at? - order.inserted_at))
+        .collect();
+    latencies.sort_unstable();
+    if let (Some(half), Some(most)) = (percentile(&latencies, 50), percentile(&latencies, 99)) {
+        add(
+            "latency, insert to finish",
+            format!("p50 {:.2} s, p99 {:.2} s", seconds(half), seconds(most)),
+        );
+    }
+    add("the killed worker's work waited", waited(evidence, killed_at));
+    table
 }
 
-fn microseconds(from: i64, to: i64) -> Duration {
-    Duration::from_micros(u64::try_from(to - from).unwrap_or(0))
+/// The runs that a crash brought about, and those among them whose step had acted before the crash.
+fn again(evidence: &Evidence) -> String {
+    let runs = evidence.effects.iter().filter(|effect| effect.crashes > 0);
+    let again: HashSet<_> = runs.map(|effect| (effect.instance, effect.position)).collect();
+    let killed = evidence.killed.as_deref();
+    let twice = evidence.effects.iter().filter(|effect| {
+        Some(effect.worker.as_str()) == killed && again.contains(&(effect.instance, effect.position))
+    });
+    format!(
+        "{}, of which {} had acted but were not committed",
+        again.len(),
+        twice.count()
+    )
 }
 
-impl Summary {
-    pub(super) fn new(orders: &[StoredOrder], effects: &[Effect], took: Duration, killed_at: i64) -> Self {
-        let mut statuses = BTreeMap::new();
-        for order in orders {
-            *statuses.entry(order.status.clone()).or_default() += 1;
-        }
-        let after_crash = || effects.iter().filter(|effect| effect.run.key.crashes > 0);
-        let run_again: BTreeSet<_> = after_crash()
-            .map(|effect| (effect.instance, effect.run.key.step))
-            .collect();
-        let committed: usize = orders.iter().map(|order| order.committed.len()).sum();
-        let went_on = orders.len() * super::order::STEPS;
-        let mut latencies: Vec<Duration> = orders
-            .iter()
-            .map(|order| microseconds(order.inserted_at, order.finished_at))
-            .collect();
-        latencies.sort_unstable();
-        Self {
-            statuses,
-            steps: effects.len(),
-            failed: committed.saturating_sub(went_on),
-            run_again: run_again.len(),
-            recovered_after: after_crash()
-                .map(|effect| effect.at)
-                .min()
-                .map(|at| microseconds(killed_at, at)),
-            took,
-            latencies,
+/// How long after the kill its first and last step ran again.
+fn waited(evidence: &Evidence, killed_at: i64) -> String {
+    let runs = evidence.effects.iter().filter(|effect| effect.crashes > 0);
+    let waits = runs.map(|effect| seconds(effect.written_at - killed_at));
+    match (waits.clone().min_by(f64::total_cmp), waits.max_by(f64::total_cmp)) {
+        (Some(first), Some(last)) => format!("{first:.2} s until the first step, {last:.2} s until the last"),
+        _ => "it held no work when it was killed".to_owned(),
+    }
+}
+
+/// What the checks say.
+pub(super) fn verdicts(faults: &Faults) -> Table {
+    let mut table = table(["check", "verdict"]);
+    for (check, faults) in [
+        ("nothing is lost", &faults.lost),
+        ("nothing ran after its commit", &faults.late),
+        (
+            "nothing ran twice but for a retry or the kill",
+            &faults.unexplained,
+        ),
+    ] {
+        let verdict = match faults.len() {
+            0 => "ok".to_owned(),
+            count => format!("FAILED ({count})"),
+        };
+        table.add_row([check.to_owned(), verdict]);
+    }
+    table
+}
+
+/// The faults themselves, a few of each kind.
+pub(super) fn explain(faults: &Faults) -> Vec<String> {
+    let mut lines = Vec::new();
+    for faults in [&faults.lost, &faults.late, &faults.unexplained] {
+        lines.extend(faults.iter().take(SHOWN).cloned());
+        if let Some(more) = faults.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            lines.push(format!("and {more} more like it"));
         }
     }
+    lines
+}
 
-    fn percentile(&self, part: usize) -> Duration {
-        let index = (self.latencies.len() * part / 100).min(self.latencies.len().saturating_sub(1));
-        self.latencies.get(index).copied().unwrap_or_default()
-    }
+fn table(header: [&str; 2]) -> Table {
+    let mut table = Table::new();
+    table.load_style(ASCII_FULL_CONDENSED).set_header(header);
+    table
+}
 
-    pub(super) fn table(&self) -> Table {
-        #[expect(clippy::cast_precision_loss, reason = "counts, for people")]
-        let rate = |count: usize| format!("{:.0} a second", count as f64 / self.took.as_secs_f64());
-        let seconds = |time: Duration| format!("{:.2} s", time.as_secs_f64());
-        let statuses: Vec<String> = self
-            .statuses
-            .iter()
-            .map(|(status, count)| format!("{count} {status}"))
-            .collect();
-        let mut table = Table::new();
-        table.add_row(["orders", &statuses.join(", ")]);
-        table.add_row(["steps run", &self.steps.to_string()]);
-        table.add_row(["steps that failed and were tried again", &self.failed.to_string()]);
-        table.add_row(["steps run again because of the kill", &self.run_again.to_string()]);
-        table.add_row([
-            "from the kill to the first of them",
-            &self
-                .recovered_after
-                .map_or_else(|| "none was held".to_owned(), seconds),
-        ]);
-        table.add_row(["orders", &rate(self.latencies.len())]);
-        table.add_row(["steps", &rate(self.steps)]);
-        table.add_row(["insert to done, p50", &seconds(self.percentile(50))]);
-        table.add_row(["insert to done, p99", &seconds(self.percentile(99))]);
-        table
+fn seconds(microseconds: i64) -> f64 {
+    microseconds as f64 / 1e6
+}
+
+/// The smallest value that at least this many percent of the values do not exceed.
+fn percentile(sorted: &[i64], percent: usize) -> Option<i64> {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percentile;
+
+    #[test]
+    fn a_percentile_is_one_of_the_values() {
+        let values: Vec<i64> = (1..=200).collect();
+        assert_eq!(percentile(&values, 50), Some(100));
+        assert_eq!(percentile(&values, 99), Some(198));
+        assert_eq!(percentile(&values[..1], 99), Some(1));
+        assert_eq!(percentile(&[], 50), None);
     }
 }

@@ -1,95 +1,65 @@
-//! A worker process of the demonstration: this program, started again.
+//! The worker process: one engine, as a service would run it.
+//!
+//! The demonstration holds the other end of its standard input. The first line there says where to work; when
+//! the input ends, the demonstration is over or gone, however it ended, and so the worker ends too.
 
-use std::process::Stdio;
+use std::io::BufRead as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use durable_core::{Engine, Queue};
+use durable_core::Engine;
 use durable_pg::PgStore;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
+use super::ledger::Ledger;
 use super::order::{LEDGER, Order};
-use super::stage::{Ledger, Stage};
 
-/// How many steps a worker runs at a time: few, so that there is something to watch.
-const CONCURRENCY: usize = 25;
+/// How long the engine may take to stop: the steps take milliseconds, and the server may be gone.
+const STOP_WITHIN: Duration = Duration::from_secs(4);
 
-/// How often a worker looks for work that another process inserted, while it has none.
-const POLL: Duration = Duration::from_millis(100);
-
-/// What a worker is told.
-#[derive(Debug, clap::Args)]
-pub(crate) struct WorkerArguments {
-    /// The database.
-    url: String,
-    /// The schema of the store and the ledger.
-    schema: String,
+/// What a worker must know.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Task {
+    pub(super) name: String,
+    pub(super) url: String,
+    pub(super) schema: String,
 }
 
-/// Runs in the worker, until its standard input ends: so it also ends with whoever started it.
-pub(crate) async fn run(arguments: &WorkerArguments) -> anyhow::Result<()> {
-    let ledger = Ledger::open(&arguments.url, &arguments.schema).await?;
-    anyhow::ensure!(LEDGER.set(ledger).is_ok(), "the ledger was opened before");
-    let store = PgStore::builder(&arguments.url)?
-        .schema(&arguments.schema)
-        .connect()
-        .await?;
-    let engine = Engine::builder(store)
-        .name("demo")
-        .queue(Queue::new("default").concurrency(CONCURRENCY))
-        .poll_interval(POLL)
-        .machine::<Order>()
-        .start()
-        .await?;
-    println!("ready");
-    let mut nothing = Vec::new();
-    tokio::io::stdin().read_to_end(&mut nothing).await?;
-    engine.shutdown().await;
-    Ok(())
+pub(crate) async fn run() -> anyhow::Result<()> {
+    let (told, task) = oneshot::channel();
+    let (over, mut ended) = oneshot::channel::<()>();
+    // A thread of its own, because a process can end while such a thread still waits for input.
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        let mut line = String::new();
+        let read = input.read_line(&mut line).map(|_| line);
+        let _ = told.send(read);
+        let _ = std::io::copy(&mut input, &mut std::io::sink());
+        drop(over);
+    });
+    let line = task.await?.context("reading standard input")?;
+    let task: Task = serde_json::from_str(&line)
+        .context("this command is for `cargo xtask demo`, which tells it on standard input where to work")?;
+    let engine = tokio::select! {
+        engine = start(&task) => engine.with_context(|| format!("{} cannot start", task.name))?,
+        _ = &mut ended => return Ok(()),
+    };
+    let _ = ended.await;
+    let stopped = tokio::time::timeout(STOP_WITHIN, engine.shutdown()).await;
+    stopped.with_context(|| format!("{} did not stop within {STOP_WITHIN:?}", task.name))
 }
 
-/// A worker, seen from the demonstration. Killed when it is dropped.
-pub(super) struct Worker {
-    child: Child,
-    process: u32,
-}
-
-impl Worker {
-    /// Starts a worker and waits until its engine runs.
-    pub(super) async fn start(stage: &Stage) -> anyhow::Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["demo-worker", &stage.url, &stage.schema])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .context("starting a worker")?;
-        let process = child.id().context("the worker has ended")?;
-        let output = child.stdout.take().context("the worker has no output")?;
-        let ready = BufReader::new(output).lines().next_line().await?;
-        anyhow::ensure!(
-            ready.as_deref() == Some("ready"),
-            "worker {process} did not start"
-        );
-        Ok(Self { child, process })
-    }
-
-    /// Its process id.
-    pub(super) const fn process(&self) -> u32 {
-        self.process
-    }
-
-    /// Kills it with SIGKILL.
-    pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
-        Ok(self.child.kill().await?)
-    }
-
-    /// Ends it in good order.
-    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
-        drop(self.child.stdin.take());
-        let status = self.child.wait().await?;
-        anyhow::ensure!(status.success(), "worker {} ended with {status}", self.process);
-        Ok(())
-    }
+/// An engine with every option as it is by default.
+async fn start(task: &Task) -> anyhow::Result<Engine> {
+    let ledger = Ledger::connect(&task.url, &task.schema, &task.name).await?;
+    LEDGER
+        .set(ledger)
+        .map_err(|_| anyhow::anyhow!("the ledger is set twice"))?;
+    let store = PgStore::builder(&task.url)?.schema(&task.schema);
+    let engine = Engine::builder(store.connect().await?)
+        .name(&task.name)
+        .queue("default")
+        .machine::<Order>();
+    Ok(engine.start().await?)
 }
