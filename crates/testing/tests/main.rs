@@ -8,4 +8,5 @@
 
 mod database;
 mod engine_memory;
+mod machine_failures;
 mod servers;
