@@ -13,6 +13,7 @@ use crate::error::{Failure, FailureKind, StoreError};
 use crate::observe;
 use crate::registry::{Handler, Work};
 use crate::store::{Commit, CommitFate, Resolution, Store, Transition};
+use crate::types::QueueName;
 
 /// The most outcomes of one commit: beyond this a larger batch saves nothing and only holds locks longer.
 const LARGEST_BATCH: usize = 500;
@@ -186,6 +187,7 @@ impl Role {
 
     fn settle(&self, settled: impl Iterator<Item = (Finished, CommitFate)>) {
         let mut slots = Vec::new();
+        let mut runnable_again: Vec<QueueName> = Vec::new();
         for (finished, fate) in settled {
             observe::outcome(&finished.work.context.machine, &finished.transition, fate);
             if fate == CommitFate::Locked {
@@ -195,10 +197,20 @@ impl Role {
             finished.worker.claims.settle(finished.work.instance.fence.claim);
             if finished.transition.is_terminal() {
                 self.local.settled(finished.work.instance.id);
+            } else if fate == CommitFate::Committed
+                && let Some(queue) = finished.slot.queue()
+                && !runnable_again.contains(queue)
+            {
+                runnable_again.push(queue.clone());
             }
             slots.push(finished.slot);
         }
         free_together(slots);
+        // After the slots are free, so that the claim finds room. A delayed step too: the scheduler must learn
+        // when it is due.
+        for queue in runnable_again {
+            self.local.poke(&queue);
+        }
     }
 
     /// Sets an outcome aside whose row another transaction holds: nobody else waits for it (rule OUT-6).

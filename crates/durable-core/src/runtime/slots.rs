@@ -51,6 +51,13 @@ pub(crate) struct Slot {
     slots: Option<Arc<Slots>>,
 }
 
+impl Slot {
+    /// The queue whose capacity this is.
+    pub(crate) fn queue(&self) -> Option<&QueueName> {
+        self.slots.as_deref().map(|slots| &slots.queue)
+    }
+}
+
 impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(slots) = self.slots.take() {
