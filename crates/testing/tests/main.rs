@@ -8,5 +8,6 @@
 
 mod database;
 mod engine_memory;
+mod engine_rules;
 mod machine_failures;
 mod servers;
