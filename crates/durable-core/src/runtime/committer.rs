@@ -168,20 +168,30 @@ impl Role {
     /// Tells which stale outcomes are our own commit, whose answer was lost (rule OUT-3).
     async fn resolve(&self, batch: &[Finished], fates: &mut [CommitFate]) {
         let Some(first) = batch.first() else { return };
-        let asked = batch
+        let asked: Vec<_> = batch
             .iter()
             .map(|one| (one.work.instance.id, one.work.instance.fence))
             .collect();
-        match self.store.resolve(first.worker.id, asked).await {
-            Ok(resolutions) => {
-                for (fate, resolution) in fates.iter_mut().zip(resolutions) {
-                    if *fate == CommitFate::Stale && resolution == Resolution::Committed {
-                        *fate = CommitFate::Committed;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match self.store.resolve(first.worker.id, Vec::clone(&asked)).await {
+                Ok(resolutions) => {
+                    for (fate, resolution) in fates.iter_mut().zip(resolutions) {
+                        if *fate == CommitFate::Stale && resolution == Resolution::Committed {
+                            *fate = CommitFate::Committed;
+                        }
                     }
+                    return;
                 }
+                Err(error) => error,
+            };
+            observe::store_error("resolve", &error);
+            if !error.is_transient() {
+                // The outcome stands or not all the same; only our count of it may be wrong.
+                return;
             }
-            // The outcome stands or not all the same; only our count of it may be wrong.
-            Err(error) => observe::store_error("resolve", &error),
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
