@@ -8,6 +8,7 @@
 
 mod database;
 mod engine_memory;
+mod engine_metrics;
 mod engine_operation;
 mod engine_rules;
 mod machine_failures;
