@@ -8,4 +8,6 @@
 
 mod engine;
 mod migrations;
+mod processes;
 mod store;
+mod trail;
