@@ -7,7 +7,9 @@
 )]
 
 mod engine;
+mod lost_answers;
 mod migrations;
 mod processes;
+mod proxy;
 mod store;
 mod trail;
