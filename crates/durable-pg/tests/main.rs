@@ -6,9 +6,11 @@
     reason = "a panic is how a test fails"
 )]
 
+mod connections;
 mod engine;
 mod lost_answers;
 mod migrations;
+mod outages;
 mod processes;
 mod proxy;
 mod store;
