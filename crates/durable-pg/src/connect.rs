@@ -4,10 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use durable_core::StoreError;
-use sqlx::PgPool;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{PgPool, Postgres};
 
-use crate::error::store_error;
+use crate::error::{NotConnected, store_error};
 use crate::lanes::Lanes;
 use crate::migrate::{self, MigrateError};
 use crate::statements::Statements;
@@ -24,6 +25,14 @@ pub(crate) struct Shared {
     pub(crate) statements: Statements,
     pub(crate) lanes: Lanes,
     pub(crate) identity: String,
+}
+
+impl Shared {
+    /// A connection of the pool, for one statement or one transaction. That none can be had is told apart from
+    /// a statement that failed: nothing was sent, so nobody has to ask what became of it.
+    pub(crate) async fn connection(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        self.pool.acquire().await.map_err(NotConnected::error)
+    }
 }
 
 /// Why the store could not be opened.

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use durable_core::{MachineKey, QueueName};
-use sqlx::{PgPool, Row as _};
+use sqlx::Row as _;
 
-use crate::statements::Statements;
+use crate::connect::Shared;
 
 type Lane = (QueueName, MachineKey);
 
@@ -19,12 +19,7 @@ pub(crate) struct Lanes {
 impl Lanes {
     /// The numbers of these lanes, in their order; missing ones are created, outside of any transaction of
     /// a caller.
-    pub(crate) async fn ids(
-        &self,
-        pool: &PgPool,
-        statements: &Statements,
-        lanes: &[Lane],
-    ) -> Result<Vec<i32>, sqlx::Error> {
+    pub(crate) async fn ids(&self, shared: &Shared, lanes: &[Lane]) -> Result<Vec<i32>, sqlx::Error> {
         let unknown: Vec<&Lane> = {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
             let mut unknown: Vec<&Lane> = lanes.iter().filter(|lane| !known.contains_key(lane)).collect();
@@ -33,7 +28,7 @@ impl Lanes {
             unknown
         };
         if !unknown.is_empty() {
-            self.learn(pool, statements, &unknown).await?;
+            self.learn(shared, &unknown).await?;
         }
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         lanes
@@ -42,12 +37,7 @@ impl Lanes {
             .collect()
     }
 
-    async fn learn(
-        &self,
-        pool: &PgPool,
-        statements: &Statements,
-        lanes: &[&Lane],
-    ) -> Result<(), sqlx::Error> {
+    async fn learn(&self, shared: &Shared, lanes: &[&Lane]) -> Result<(), sqlx::Error> {
         let queues: Vec<String> = lanes.iter().map(|(queue, _)| queue.to_string()).collect();
         let machines: Vec<String> = lanes
             .iter()
@@ -57,17 +47,18 @@ impl Lanes {
             .iter()
             .map(|(_, machine)| machine.version().into())
             .collect();
-        sqlx::query(statements.create_lanes.text())
+        let mut connection = shared.connection().await?;
+        sqlx::query(shared.statements.create_lanes.text())
             .bind(&queues)
             .bind(&machines)
             .bind(&versions)
-            .execute(pool)
+            .execute(&mut *connection)
             .await?;
-        let rows = sqlx::query(statements.find_lanes.text())
+        let rows = sqlx::query(shared.statements.find_lanes.text())
             .bind(&queues)
             .bind(&machines)
             .bind(&versions)
-            .fetch_all(pool)
+            .fetch_all(&mut *connection)
             .await?;
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         for row in rows {

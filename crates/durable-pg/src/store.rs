@@ -13,8 +13,8 @@ use durable_core::{
     ClaimNumber, CorrelationKey, Failure, Fence, Inserted, InstanceId, Json, MachineKey, ProcessIdentity,
     QueueName, StoreError, WorkerId,
 };
-use sqlx::Row as _;
 use sqlx::postgres::PgRow;
+use sqlx::{Connection as _, Row as _};
 
 use crate::connect::{PgStore, Shared};
 use crate::heart::PgHeart;
@@ -49,8 +49,8 @@ impl Store for PgStore {
                 .iter()
                 .map(|entry| (entry.queue.clone(), entry.machine.clone()))
                 .collect();
-            let lanes = shared.lanes.ids(&shared.pool, &shared.statements, &lanes).await?;
-            let mut connection = shared.pool.acquire().await?;
+            let lanes = shared.lanes.ids(&shared, &lanes).await?;
+            let mut connection = shared.connection().await?;
             insert(&mut connection, &shared.statements, &entries, &lanes).await
         })
         .await
@@ -67,7 +67,7 @@ impl Store for PgStore {
                 .bind(worker.name)
                 .bind(microseconds(worker.lease))
                 .bind(process.as_ref().map(Json::as_str))
-                .fetch_one(&shared.pool)
+                .fetch_one(&mut *shared.connection().await?)
                 .await?;
             Ok(WorkerId::new(id))
         })
@@ -85,7 +85,7 @@ impl Store for PgStore {
         self.run(|shared| async move {
             sqlx::query(shared.statements.retire.text())
                 .bind(worker.get())
-                .execute(&shared.pool)
+                .execute(&mut *shared.connection().await?)
                 .await?;
             Ok(())
         })
@@ -97,7 +97,7 @@ impl Store for PgStore {
             let ids: Vec<i64> = workers.into_iter().map(WorkerId::get).collect();
             sqlx::query(shared.statements.declare_dead.text())
                 .bind(ids)
-                .execute(&shared.pool)
+                .execute(&mut *shared.connection().await?)
                 .await?;
             Ok(())
         })
@@ -112,7 +112,7 @@ impl Store for PgStore {
             let rows = sqlx::query(shared.statements.neighbours.text())
                 .bind(process.boot)
                 .bind(process.namespace)
-                .fetch_all(&shared.pool)
+                .fetch_all(&mut *shared.connection().await?)
                 .await?;
             let read = |row: &PgRow| {
                 let process = Json::from_store(row.try_get("process")?)
@@ -174,7 +174,7 @@ impl Store for PgStore {
                 .bind(microseconds(retention.failed))
                 .bind(microseconds(retention.cancelled))
                 .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-                .fetch_one(&shared.pool)
+                .fetch_one(&mut *shared.connection().await?)
                 .await?;
             let (removed, filled): (i64, i64) = (row.try_get("removed")?, row.try_get("filled")?);
             Ok(Collected {
@@ -190,7 +190,7 @@ impl Store for PgStore {
             let lanes = lanes(&shared, &queue, &machines).await?;
             let moved: i64 = sqlx::query_scalar(shared.statements.make_due.text())
                 .bind(lanes)
-                .fetch_one(&shared.pool)
+                .fetch_one(&mut *shared.connection().await?)
                 .await?;
             Ok(unsigned(moved))
         })
@@ -201,7 +201,7 @@ impl Store for PgStore {
         self.run(|shared| async move {
             let rows = sqlx::query(shared.statements.snapshots.text())
                 .bind(instance_ids(&ids))
-                .fetch_all(&shared.pool)
+                .fetch_all(&mut *shared.connection().await?)
                 .await?;
             let mut snapshots = vec![None; ids.len()];
             for row in rows {
@@ -219,7 +219,7 @@ impl Store for PgStore {
         self.run(|shared| async move {
             let id: Option<i64> = sqlx::query_scalar(shared.statements.find.text())
                 .bind(key.as_str())
-                .fetch_optional(&shared.pool)
+                .fetch_optional(&mut *shared.connection().await?)
                 .await?;
             Ok(id.map(InstanceId::new))
         })
@@ -232,7 +232,7 @@ async fn lanes(shared: &Shared, queue: &QueueName, machines: &[MachineKey]) -> R
         .iter()
         .map(|machine| (queue.clone(), machine.clone()))
         .collect();
-    shared.lanes.ids(&shared.pool, &shared.statements, &lanes).await
+    shared.lanes.ids(shared, &lanes).await
 }
 
 /// `None` when the worker is dead.
@@ -247,7 +247,7 @@ async fn claim(shared: &Shared, request: &ClaimRequest) -> Result<Option<Claimed
         .bind(&lanes)
         .bind(vec![None::<i64>; lanes.len()])
         .bind(PROMOTED_AT_ONCE)
-        .execute(&shared.pool)
+        .execute(&mut *shared.connection().await?)
         .await?;
     match claimed {
         // An empty claim left no row, so its number is still free.
@@ -270,7 +270,7 @@ async fn claim_once(
         .bind(None::<Vec<i64>>)
         .bind(None::<Vec<i64>>)
         .bind(None::<Vec<i64>>)
-        .fetch_all(&shared.pool)
+        .fetch_all(&mut *shared.connection().await?)
         .await?;
     let mut claimed = Claimed::default();
     for row in rows {
@@ -381,7 +381,7 @@ async fn commit(
         .bind(columns.results)
         .bind(columns.failures)
         .bind(closed)
-        .fetch_one(&shared.pool)
+        .fetch_one(&mut *shared.connection().await?)
         .await?;
     let places = |column| -> Result<HashSet<i64>, sqlx::Error> {
         Ok(row
@@ -410,7 +410,8 @@ async fn resolve(
 ) -> Result<Vec<Resolution>, sqlx::Error> {
     let ids: Vec<i64> = outcomes.iter().map(|(id, _)| id.get()).collect();
     let numbers: Vec<i64> = outcomes.iter().map(|(_, fence)| fence.claim.get()).collect();
-    let mut transaction = shared.pool.begin().await?;
+    let mut connection = shared.connection().await?;
+    let mut transaction = connection.begin().await?;
     let open: Vec<i64> = sqlx::query_scalar(shared.statements.lock_claims.text())
         .bind(worker.get())
         .bind(numbers)
@@ -450,18 +451,18 @@ async fn take_back(
         .bind(workers)
         .bind(numbers)
         .bind(attempts)
-        .fetch_one(&shared.pool)
+        .fetch_one(&mut *shared.connection().await?)
         .await?;
     Ok(unsigned(count))
 }
 
 async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::Error> {
     let dead = sqlx::query(shared.statements.mark_dead.text())
-        .fetch_all(&shared.pool)
+        .fetch_all(&mut *shared.connection().await?)
         .await?;
     let rows = sqlx::query(shared.statements.dead_claims.text())
         .bind(CLAIMS_AT_ONCE)
-        .fetch_all(&shared.pool)
+        .fetch_all(&mut *shared.connection().await?)
         .await?;
     let (mut workers, mut numbers, mut named) = (Vec::new(), Vec::new(), 0_usize);
     for row in &rows {
@@ -478,7 +479,7 @@ async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::Error> {
         take_back(shared, workers, numbers, 1).await?
     };
     if let Err(error) = sqlx::query(shared.statements.delete_dead_workers.text())
-        .execute(&shared.pool)
+        .execute(&mut *shared.connection().await?)
         .await
     {
         // A claim came in at the last moment; the next round takes it back.

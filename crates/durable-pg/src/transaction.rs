@@ -51,7 +51,7 @@ impl TransactionClient<'_> {
             .map(|entry| (entry.queue.clone(), entry.machine.clone()))
             .collect();
         let work = async {
-            let lanes = shared.lanes.ids(&shared.pool, &shared.statements, &lanes).await?;
+            let lanes = shared.lanes.ids(shared, &lanes).await?;
             insert(self.connection, &shared.statements, &entries, &lanes).await
         };
         work.await

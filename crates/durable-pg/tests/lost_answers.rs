@@ -1,7 +1,9 @@
 //! Connections that are cut: before a statement reaches the server, and after it was committed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use durable_core::store::Store;
 use durable_core::{Client, Context, Engine, Insert, InsertError, Inserted, Job, JobError, StoreError};
 use durable_pg::PgStore;
 use durable_testing::TestDatabase;
@@ -144,4 +146,31 @@ async fn an_insert_whose_answer_was_lost_says_so_and_its_key_makes_a_second_try_
         !insert("before").await.expect("answered").is_duplicate(),
         "the first try did nothing"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_cannot_be_had_is_no_doubt_about_what_was_committed() {
+    // contract: OUT-3
+    let fixture = Fixture::new().await;
+    let builder = PgStore::builder(fixture.proxy.url())
+        .expect("a url")
+        .max_connections(1);
+    let store: Arc<dyn Store> = builder.connect().await.expect("connected").into();
+    // The only connection of the pool is cut, and no new one can be opened.
+    fixture.proxy.cut(INSERT, Cut::Before);
+    let through = Client::new(Arc::clone(&store));
+    assert!(through.insert(Insert::job(Idle)).await.is_err());
+    fixture.proxy.refuse(true);
+    let answer = through.insert(Insert::job(Idle)).await;
+    assert!(
+        matches!(answer, Err(InsertError::Store(StoreError::Transient { .. }))),
+        "nothing was sent: {answer:?}"
+    );
+    let answer = store.reap(1).await;
+    assert!(matches!(answer, Err(StoreError::Transient { .. })), "{answer:?}");
+    fixture.proxy.refuse(false);
+    through
+        .insert(Insert::job(Idle))
+        .await
+        .expect("the pool recovers");
 }
