@@ -253,7 +253,7 @@ async fn claims_as(fixture: &Fixture, process: ProcessIdentity) -> WorkerId {
         process: Some(process),
     };
     let worker = fixture.store.register(worker).await.expect("registered");
-    let entry = Trail::new(&fixture.url, 2).encode().expect("valid");
+    let entry = Trail::insert(&fixture.url, 2).encode().expect("valid");
     let request = ClaimRequest {
         worker,
         number: ClaimNumber::new(1),
@@ -347,7 +347,7 @@ async fn a_process_that_was_frozen_past_its_lease_commits_nothing_and_goes_on_as
     frozen.tell("open");
     let later = fixture
         .client
-        .insert(Trail::new(&fixture.url, 2))
+        .insert(Trail::insert(&fixture.url, 2))
         .await
         .expect("inserted")
         .id();

@@ -42,7 +42,8 @@ pub(crate) struct Trail {
 }
 
 impl Trail {
-    pub(crate) fn new(url: &str, rounds: u32) -> Insert<u32> {
+    /// A new one.
+    pub(crate) fn insert(url: &str, rounds: u32) -> Insert<u32> {
         Insert::machine(Self {
             url: url.to_owned(),
             rounds,
@@ -212,7 +213,7 @@ impl Ledger {
 
 /// Inserts `count` trails of `rounds` steps.
 pub(crate) async fn insert_trails(client: &Client, url: &str, count: usize, rounds: u32) -> Vec<InstanceId> {
-    let inserts = (0..count).map(|_| Trail::new(url, rounds));
+    let inserts = (0..count).map(|_| Trail::insert(url, rounds));
     let inserted = client.insert_all(inserts).await.expect("inserted");
     inserted.into_iter().map(durable_core::Inserted::id).collect()
 }
