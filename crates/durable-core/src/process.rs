@@ -2,6 +2,7 @@
 //! predecessor is dead (rule LEASE-3).
 
 use std::fs;
+use std::io::ErrorKind;
 
 use serde::{Deserialize, Serialize};
 
@@ -23,10 +24,13 @@ pub struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    /// This process, or `None` where the system does not tell.
+    /// This process, or `None` where the system does not tell, or tells of another process table.
     #[must_use]
     pub fn current() -> Option<Self> {
         let pid = std::process::id();
+        if fs::read_link("/proc/self").ok()?.to_str()? != pid.to_string() {
+            return None;
+        }
         Some(Self {
             boot: fs::read_to_string("/proc/sys/kernel/random/boot_id")
                 .ok()?
@@ -34,7 +38,10 @@ impl ProcessIdentity {
                 .to_owned(),
             namespace: fs::read_link("/proc/self/ns/pid").ok()?.to_str()?.to_owned(),
             pid,
-            started: start_time(pid)?,
+            started: match look(pid) {
+                Look::Living(started) => started,
+                Look::Gone | Look::Unknown => return None,
+            },
         })
     }
 
@@ -48,24 +55,52 @@ impl ProcessIdentity {
     /// living process has its id and start time. `false` means only that there is no proof.
     #[must_use]
     pub fn proves_dead(&self, other: &Self) -> bool {
+        // The first process of the table always lives: where it is not shown, neither are others.
         self.shares_process_table(other)
-            && fs::exists("/proc/self/stat").unwrap_or(false)
-            && start_time(other.pid) != Some(other.started)
+            && matches!(look(1), Look::Living(_))
+            && match look(other.pid) {
+                Look::Living(started) => started != other.started,
+                Look::Gone => true,
+                Look::Unknown => false,
+            }
     }
 }
 
-/// When a living process started, in clock ticks since boot. A zombie counts as dead.
-fn start_time(pid: u32) -> Option<u64> {
-    parse_start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+/// What the process table says of one process.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    /// When it started, in clock ticks since boot.
+    Living(u64),
+    /// It is not there, or a zombie.
+    Gone,
+    /// It may be there: not allowed to look, too many open files, a text that cannot be read.
+    Unknown,
 }
 
-fn parse_start_time(stat: &str) -> Option<u64> {
+/// Linux's number for "no such process": the process ended while its file was open.
+const NO_SUCH_PROCESS: i32 = 3;
+
+fn look(pid: u32) -> Look {
+    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Look::Gone,
+        Err(error) if error.raw_os_error() == Some(NO_SUCH_PROCESS) => return Look::Gone,
+        Err(_) => return Look::Unknown,
+    };
+    parse(&stat)
+}
+
+fn parse(stat: &str) -> Look {
     // The name stands in parentheses and may itself hold parentheses and spaces; fields follow the last one.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    if fields.next()? == "Z" {
-        return None;
+    let Some((_, fields)) = stat.rsplit_once(')') else {
+        return Look::Unknown;
+    };
+    let mut fields = fields.split_whitespace();
+    if fields.next() == Some("Z") {
+        return Look::Gone;
     }
-    fields.nth(18)?.parse().ok()
+    let started = fields.nth(18).and_then(|field| field.parse().ok());
+    started.map_or(Look::Unknown, Look::Living)
 }
 
 #[cfg(test)]
@@ -110,7 +145,15 @@ mod tests {
     #[test]
     fn the_start_time_is_field_22_and_names_may_hold_parentheses() {
         let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20";
-        assert_eq!(parse_start_time(stat), Some(777));
-        assert_eq!(parse_start_time(&stat.replace(" S ", " Z ")), None);
+        assert_eq!(parse(stat), Look::Living(777));
+        assert_eq!(parse(&stat.replace(" S ", " Z ")), Look::Gone);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_proof_of_death() {
+        // contract: LEASE-3
+        assert_eq!(parse(""), Look::Unknown);
+        assert_eq!(parse("7 (a) S 1"), Look::Unknown);
+        assert!(!matches!(look(std::process::id()), Look::Gone));
     }
 }

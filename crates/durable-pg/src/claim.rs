@@ -19,7 +19,7 @@ pub(crate) async fn lanes(
     machines: &[MachineKey],
 ) -> Result<Vec<i32>, sqlx::Error> {
     let lanes = machines.iter().map(|machine| (queue, machine));
-    shared.lanes.ids(&shared.pool, &shared.statements, lanes).await
+    shared.lanes.ids(shared, lanes).await
 }
 
 /// `None` when the worker is dead.
@@ -34,7 +34,7 @@ pub(crate) async fn claim(shared: &Shared, request: &ClaimRequest) -> Result<Opt
         .bind(&lanes)
         .bind(vec![None::<i64>; lanes.len()])
         .bind(PROMOTED_AT_ONCE)
-        .execute(&shared.pool)
+        .execute(&mut *shared.connection().await?)
         .await?;
     match claimed {
         // An empty claim left no row, so its number is still free.
@@ -57,7 +57,7 @@ async fn claim_once(
         .bind(None::<Vec<i64>>)
         .bind(None::<Vec<i64>>)
         .bind(None::<Vec<i64>>)
-        .fetch_all(&shared.pool)
+        .fetch_all(&mut *shared.connection().await?)
         .await?;
     let mut claimed = Claimed::default();
     for row in rows {

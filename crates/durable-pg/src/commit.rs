@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use durable_core::store::{Commit, CommitFate, Resolution, Transition};
 use durable_core::{ClaimNumber, Failure, Fence, InstanceId, Json, WorkerId};
-use sqlx::Row as _;
+use sqlx::{Connection as _, Row as _};
 
 use crate::connect::Shared;
 use crate::values::{decode_error, microseconds};
@@ -87,7 +87,7 @@ pub(crate) async fn commit(
         .bind(columns.results)
         .bind(columns.failures)
         .bind(closed)
-        .fetch_one(&shared.pool)
+        .fetch_one(&mut *shared.connection().await?)
         .await?;
     let places = |column| -> Result<HashSet<i64>, sqlx::Error> {
         Ok(row
@@ -116,7 +116,8 @@ pub(crate) async fn resolve(
 ) -> Result<Vec<Resolution>, sqlx::Error> {
     let ids: Vec<i64> = outcomes.iter().map(|(id, _)| id.get()).collect();
     let numbers: Vec<i64> = outcomes.iter().map(|(_, fence)| fence.claim.get()).collect();
-    let mut transaction = shared.pool.begin().await?;
+    let mut connection = shared.connection().await?;
+    let mut transaction = connection.begin().await?;
     let open: Vec<i64> = sqlx::query_scalar(shared.statements.lock_claims.text())
         .bind(worker.get())
         .bind(numbers)

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use durable_core::StoreError;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgPool};
+use sqlx::{Connection as _, PgPool, Postgres};
 
-use crate::error::store_error;
+use crate::error::{NotConnected, store_error};
 use crate::insert_group::InsertGroup;
 use crate::lanes::Lanes;
 use crate::migrate::{self, MigrateError};
@@ -27,6 +28,14 @@ pub(crate) struct Shared {
     pub(crate) lanes: Lanes,
     pub(crate) inserts: InsertGroup,
     pub(crate) identity: String,
+}
+
+impl Shared {
+    /// A connection of the pool, for one statement or one transaction. That none can be had is told apart from
+    /// a statement that failed: nothing was sent, so nobody has to ask what became of it.
+    pub(crate) async fn connection(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        self.pool.acquire().await.map_err(NotConnected::error)
+    }
 }
 
 /// Why the store could not be opened.

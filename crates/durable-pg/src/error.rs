@@ -12,6 +12,17 @@ pub(crate) fn uncertain(error: impl std::fmt::Display) -> sqlx::Error {
     sqlx::Error::AnyDriverError(Box::new(Uncertain(error.to_string())))
 }
 
+/// No connection could be had. Carried within the driver's error, as that is what work on the pool fails with.
+#[derive(Debug, thiserror::Error)]
+#[error("no connection: {0}")]
+pub(crate) struct NotConnected(sqlx::Error);
+
+impl NotConnected {
+    pub(crate) fn error(error: sqlx::Error) -> sqlx::Error {
+        sqlx::Error::AnyDriverError(Box::new(Self(error)))
+    }
+}
+
 /// Maps an error of a statement. After an I/O error nobody knows whether the server committed.
 pub(crate) fn store_error(error: &sqlx::Error) -> StoreError {
     let message = error.to_string();
@@ -37,6 +48,15 @@ pub(crate) fn store_error(error: &sqlx::Error) -> StoreError {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed | sqlx::Error::Tls(_) => {
             StoreError::Unknown { message }
         }
+        sqlx::Error::AnyDriverError(source) => match source.downcast_ref() {
+            Some(NotConnected(error)) => match store_error(error) {
+                StoreError::Unknown { .. } => StoreError::Transient {
+                    message: source.to_string(),
+                },
+                known => known,
+            },
+            None => StoreError::Fatal { message },
+        },
         _ => StoreError::Fatal { message },
     }
 }

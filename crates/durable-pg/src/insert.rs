@@ -44,8 +44,8 @@ pub(crate) async fn insert_batch(
     entries: &[NewInstance],
 ) -> Result<Vec<Inserted>, sqlx::Error> {
     let lanes = entries.iter().map(|entry| (&entry.queue, &entry.machine));
-    let lanes = shared.lanes.ids(&shared.pool, &shared.statements, lanes).await?;
-    let mut connection = shared.pool.acquire().await?;
+    let lanes = shared.lanes.ids(shared, lanes).await?;
+    let mut connection = shared.connection().await?;
     insert(&mut connection, &shared.statements, entries, &lanes).await
 }
 

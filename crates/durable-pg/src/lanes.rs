@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use durable_core::{MachineKey, QueueName};
-use sqlx::{PgPool, Row as _};
+use sqlx::Row as _;
 
-use crate::statements::Statements;
+use crate::connect::Shared;
 
 /// A lane by name.
 pub(crate) type Lane<'a> = (&'a QueueName, &'a MachineKey);
@@ -22,15 +22,14 @@ impl Lanes {
     /// a caller.
     pub(crate) async fn ids<'a>(
         &self,
-        pool: &PgPool,
-        statements: &Statements,
+        shared: &Shared,
         lanes: impl Iterator<Item = Lane<'a>> + Clone + Send,
     ) -> Result<Vec<i32>, sqlx::Error> {
         let unknown = match self.look_up(lanes.clone()) {
             Ok(ids) => return Ok(ids),
             Err(unknown) => unknown,
         };
-        self.learn(pool, statements, &unknown).await?;
+        self.learn(shared, &unknown).await?;
         self.look_up(lanes).map_err(|_| sqlx::Error::RowNotFound)
     }
 
@@ -52,12 +51,7 @@ impl Lanes {
         Err(unknown)
     }
 
-    async fn learn(
-        &self,
-        pool: &PgPool,
-        statements: &Statements,
-        lanes: &[Lane<'_>],
-    ) -> Result<(), sqlx::Error> {
+    async fn learn(&self, shared: &Shared, lanes: &[Lane<'_>]) -> Result<(), sqlx::Error> {
         let queues: Vec<String> = lanes.iter().map(|(queue, _)| queue.to_string()).collect();
         let machines: Vec<String> = lanes
             .iter()
@@ -67,17 +61,17 @@ impl Lanes {
             .iter()
             .map(|(_, machine)| machine.version().into())
             .collect();
-        sqlx::query(statements.create_lanes.text())
+        sqlx::query(shared.statements.create_lanes.text())
             .bind(&queues)
             .bind(&machines)
             .bind(&versions)
-            .execute(pool)
+            .execute(&mut *shared.connection().await?)
             .await?;
-        let rows = sqlx::query(statements.find_lanes.text())
+        let rows = sqlx::query(shared.statements.find_lanes.text())
             .bind(&queues)
             .bind(&machines)
             .bind(&versions)
-            .fetch_all(pool)
+            .fetch_all(&mut *shared.connection().await?)
             .await?;
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         for row in rows {

@@ -21,14 +21,14 @@ pub(crate) async fn take_back(
         .bind(workers)
         .bind(numbers)
         .bind(attempts)
-        .fetch_one(&shared.pool)
+        .fetch_one(&mut *shared.connection().await?)
         .await?;
     Ok(unsigned(count))
 }
 
 pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::Error> {
     let dead = sqlx::query(shared.statements.mark_dead.text())
-        .fetch_one(&shared.pool)
+        .fetch_one(&mut *shared.connection().await?)
         .await?;
     let mut reaped = Reaped {
         workers: unsigned(dead.try_get("declared")?),
@@ -39,7 +39,7 @@ pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::
     }
     let rows = sqlx::query(shared.statements.dead_claims.text())
         .bind(CLAIMS_AT_ONCE)
-        .fetch_all(&shared.pool)
+        .fetch_all(&mut *shared.connection().await?)
         .await?;
     let (mut workers, mut numbers, mut named) = (Vec::new(), Vec::new(), 0_usize);
     for row in &rows {
@@ -54,7 +54,7 @@ pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::
         reaped.instances = take_back(shared, workers, numbers, 1).await?;
     }
     if let Err(error) = sqlx::query(shared.statements.delete_dead_workers.text())
-        .execute(&shared.pool)
+        .execute(&mut *shared.connection().await?)
         .await
     {
         // A claim came in at the last moment; the next round takes it back.

@@ -17,7 +17,7 @@ pub(crate) async fn snapshots(
     let numbers: Vec<i64> = ids.iter().map(|id| id.get()).collect();
     let rows = sqlx::query(shared.statements.snapshots.text())
         .bind(numbers)
-        .fetch_all(&shared.pool)
+        .fetch_all(&mut *shared.connection().await?)
         .await?;
     let mut snapshots = vec![None; ids.len()];
     for row in rows {

@@ -49,7 +49,7 @@ impl Store for PgStore {
                 .bind(worker.name)
                 .bind(microseconds(worker.lease))
                 .bind(process.as_ref().map(Json::as_str))
-                .fetch_one(&shared.pool)
+                .fetch_one(&mut *shared.connection().await?)
                 .await?;
             Ok(WorkerId::new(id))
         })
@@ -67,7 +67,7 @@ impl Store for PgStore {
         self.run(|shared| async move {
             sqlx::query(shared.statements.retire.text())
                 .bind(worker.get())
-                .execute(&shared.pool)
+                .execute(&mut *shared.connection().await?)
                 .await?;
             Ok(())
         })
@@ -79,7 +79,7 @@ impl Store for PgStore {
             let ids: Vec<i64> = workers.into_iter().map(WorkerId::get).collect();
             sqlx::query(shared.statements.declare_dead.text())
                 .bind(ids)
-                .execute(&shared.pool)
+                .execute(&mut *shared.connection().await?)
                 .await?;
             Ok(())
         })
@@ -94,7 +94,7 @@ impl Store for PgStore {
             let rows = sqlx::query(shared.statements.neighbours.text())
                 .bind(process.boot)
                 .bind(process.namespace)
-                .fetch_all(&shared.pool)
+                .fetch_all(&mut *shared.connection().await?)
                 .await?;
             let read = |row: &PgRow| {
                 let process = Json::from_store(row.try_get("process")?)
@@ -156,7 +156,7 @@ impl Store for PgStore {
                 .bind(microseconds(retention.failed))
                 .bind(microseconds(retention.cancelled))
                 .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-                .fetch_one(&shared.pool)
+                .fetch_one(&mut *shared.connection().await?)
                 .await?;
             let (removed, filled): (i64, i64) = (row.try_get("removed")?, row.try_get("filled")?);
             Ok(Collected {
@@ -172,7 +172,7 @@ impl Store for PgStore {
             let lanes = lanes(&shared, &queue, &machines).await?;
             let moved: i64 = sqlx::query_scalar(shared.statements.make_due.text())
                 .bind(lanes)
-                .fetch_one(&shared.pool)
+                .fetch_one(&mut *shared.connection().await?)
                 .await?;
             Ok(unsigned(moved))
         })
@@ -188,7 +188,7 @@ impl Store for PgStore {
         self.run(|shared| async move {
             let id: Option<i64> = sqlx::query_scalar(shared.statements.find.text())
                 .bind(key.as_str())
-                .fetch_optional(&shared.pool)
+                .fetch_optional(&mut *shared.connection().await?)
                 .await?;
             Ok(id.map(InstanceId::new))
         })

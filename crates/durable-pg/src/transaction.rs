@@ -48,7 +48,7 @@ impl TransactionClient<'_> {
         let shared = &self.store.shared;
         let lanes = entries.iter().map(|entry| (&entry.queue, &entry.machine));
         let work = async {
-            let lanes = shared.lanes.ids(&shared.pool, &shared.statements, lanes).await?;
+            let lanes = shared.lanes.ids(shared, lanes).await?;
             insert(self.connection, &shared.statements, &entries, &lanes).await
         };
         work.await

@@ -7,6 +7,7 @@
 )]
 
 mod bytes;
+mod connections;
 mod counted;
 mod engine;
 mod filled;
@@ -14,10 +15,15 @@ mod flushes;
 mod hot_statements;
 mod inserts;
 mod left_behind;
+mod lost_answers;
 mod migrations;
 mod million;
+mod outages;
 mod plan;
 mod plans;
+mod processes;
+mod proxy;
 mod schema;
 mod statement_budget;
 mod store;
+mod trail;

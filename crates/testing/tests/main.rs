@@ -10,4 +10,8 @@ mod assertions;
 mod database;
 mod drain;
 mod engine_memory;
+mod engine_metrics;
+mod engine_operation;
+mod engine_rules;
+mod machine_failures;
 mod servers;

@@ -13,6 +13,7 @@ use crate::error::{Failure, FailureKind, StoreError};
 use crate::observe;
 use crate::registry::{Handler, Work};
 use crate::store::{Commit, CommitFate, Resolution, Store, Transition};
+use crate::types::QueueName;
 
 /// The most outcomes of one commit: beyond this a larger batch saves nothing and only holds locks longer.
 const LARGEST_BATCH: usize = 500;
@@ -167,25 +168,36 @@ impl Role {
     /// Tells which stale outcomes are our own commit, whose answer was lost (rule OUT-3).
     async fn resolve(&self, batch: &[Finished], fates: &mut [CommitFate]) {
         let Some(first) = batch.first() else { return };
-        let asked = batch
+        let asked: Vec<_> = batch
             .iter()
             .map(|one| (one.work.instance.id, one.work.instance.fence))
             .collect();
-        match self.store.resolve(first.worker.id, asked).await {
-            Ok(resolutions) => {
-                for (fate, resolution) in fates.iter_mut().zip(resolutions) {
-                    if *fate == CommitFate::Stale && resolution == Resolution::Committed {
-                        *fate = CommitFate::Committed;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match self.store.resolve(first.worker.id, Vec::clone(&asked)).await {
+                Ok(resolutions) => {
+                    for (fate, resolution) in fates.iter_mut().zip(resolutions) {
+                        if *fate == CommitFate::Stale && resolution == Resolution::Committed {
+                            *fate = CommitFate::Committed;
+                        }
                     }
+                    return;
                 }
+                Err(error) => error,
+            };
+            observe::store_error("resolve", &error);
+            if !error.is_transient() {
+                // The outcome stands or not all the same; only our count of it may be wrong.
+                return;
             }
-            // The outcome stands or not all the same; only our count of it may be wrong.
-            Err(error) => observe::store_error("resolve", &error),
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
     fn settle(&self, settled: impl Iterator<Item = (Finished, CommitFate)>) {
         let mut slots = Vec::new();
+        let mut runnable_again: Vec<QueueName> = Vec::new();
         for (finished, fate) in settled {
             observe::outcome(&finished.work.context.machine, &finished.transition, fate);
             if fate == CommitFate::Locked {
@@ -195,10 +207,20 @@ impl Role {
             finished.worker.claims.settle(finished.work.instance.fence.claim);
             if finished.transition.is_terminal() {
                 self.local.settled(finished.work.instance.id);
+            } else if fate == CommitFate::Committed
+                && let Some(queue) = finished.slot.queue()
+                && !runnable_again.contains(queue)
+            {
+                runnable_again.push(queue.clone());
             }
             slots.push(finished.slot);
         }
         free_together(slots);
+        // After the slots are free, so that the claim finds room. A delayed step too: the scheduler must learn
+        // when it is due.
+        for queue in runnable_again {
+            self.local.poke(&queue);
+        }
     }
 
     /// Sets an outcome aside whose row another transaction holds: nobody else waits for it (rule OUT-6).

@@ -103,6 +103,7 @@ impl Engine {
         let executor = Arc::new(Executor {
             registry: builder.registry,
             committer,
+            stop: stop.clone(),
             give_up: give_up.clone(),
         });
         let mut slots = Vec::new();

@@ -17,6 +17,8 @@ use crate::store::{ClaimedInstance, Transition};
 pub(crate) struct Executor {
     pub(crate) registry: Registry,
     pub(crate) committer: Committer,
+    /// Trips when the engine stops: what was claimed and has not started is given back.
+    pub(crate) stop: CancellationToken,
     /// Trips when a shutdown has waited long enough: running steps are dropped and given back.
     pub(crate) give_up: CancellationToken,
 }
@@ -49,6 +51,10 @@ impl Executor {
     }
 
     async fn run(&self, handler: &Arc<dyn Handler>, work: &Arc<Work>) -> Transition {
+        if self.stop.is_cancelled() {
+            // A claim that was in flight when the shutdown began (see OPS-2).
+            return Transition::GiveBack;
+        }
         let started = Instant::now();
         // The step's future is dropped before the instance is given back (see OPS-2).
         let finished = tokio::select! {

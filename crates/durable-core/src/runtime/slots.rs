@@ -87,6 +87,13 @@ impl Slot {
     }
 }
 
+impl Slot {
+    /// The queue whose capacity this is.
+    pub(crate) fn queue(&self) -> Option<&QueueName> {
+        self.slots.as_deref().map(|slots| &slots.queue)
+    }
+}
+
 impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(slots) = self.slots.take() {

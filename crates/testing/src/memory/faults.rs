@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use durable_core::InstanceId;
 use durable_core::store::{Commit, NewInstance, Transition};
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 use super::Shared;
 
@@ -45,16 +47,28 @@ type Refusal<T> = Box<dyn Fn(&T) -> bool + Send>;
 pub(super) struct FaultState {
     next: BTreeMap<Call, VecDeque<Fault>>,
     counts: BTreeMap<Call, u64>,
+    held: BTreeMap<Call, Arc<Notify>>,
     locked: BTreeSet<InstanceId>,
     insert_refusal: Option<Refusal<NewInstance>>,
     commit_refusal: Option<Refusal<Commit>>,
 }
 
 impl FaultState {
-    /// Counts a call and takes the fault that waits for it.
-    pub(super) fn arrive(&mut self, call: Call) -> Option<Fault> {
+    /// Counts a call.
+    pub(super) fn count(&mut self, call: Call) {
         *self.counts.entry(call).or_default() += 1;
+    }
+
+    /// Takes the fault that waits for a call.
+    pub(super) fn take(&mut self, call: Call) -> Option<Fault> {
         self.next.get_mut(&call)?.pop_front()
+    }
+
+    /// What a call of this kind must wait for before it is looked at again; `None` lets it through.
+    pub(super) fn held(&self, call: Call) -> Option<OwnedNotified> {
+        self.held
+            .get(&call)
+            .map(|notify| Arc::clone(notify).notified_owned())
     }
 
     pub(super) fn locked(&self) -> &BTreeSet<InstanceId> {
@@ -106,6 +120,18 @@ impl Faults {
         self.push(call, Fault::LostAnswer);
     }
 
+    /// Calls of this kind hang from now on, before they take effect, until [`let_go`](Self::let_go).
+    pub fn hold(&self, call: Call) {
+        self.shared.lock().faults.held.entry(call).or_default();
+    }
+
+    /// Calls of this kind that hang go on.
+    pub fn let_go(&self, call: Call) {
+        if let Some(notify) = self.shared.lock().faults.held.remove(&call) {
+            notify.notify_waiters();
+        }
+    }
+
     /// Every insert that holds an entry for which this is true is refused whole, from now on. The predicate
     /// runs under the store's lock and must not call the store.
     pub fn refuse_inserts(&self, refuses: impl Fn(&NewInstance) -> bool + Send + 'static) {
@@ -129,16 +155,19 @@ impl Faults {
         self.shared.lock().faults.locked.remove(&id);
     }
 
-    /// No more faults: nothing waits, refuses, or is locked.
+    /// No more faults: nothing waits, hangs, refuses, or is locked.
     pub fn clear(&self) {
         let faults = &mut self.shared.lock().faults;
+        for notify in faults.held.values() {
+            notify.notify_waiters();
+        }
         *faults = FaultState {
             counts: std::mem::take(&mut faults.counts),
             ..FaultState::default()
         };
     }
 
-    /// How many calls of this kind have arrived, failed ones included.
+    /// How many calls of this kind have arrived, those that failed or hang included.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {
         self.shared.lock().faults.counts.get(&call).copied().unwrap_or(0)

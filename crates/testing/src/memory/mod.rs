@@ -95,6 +95,15 @@ impl MemoryStore {
         work: impl FnOnce(&mut Inside, Duration) -> Result<T, StoreError> + Send,
     ) -> Result<T, StoreError> {
         yield_now().await;
+        self.shared.lock().faults.count(call);
+        loop {
+            // Looked up under the lock, so that a let_go between here and the wait is not missed.
+            let held = self.shared.lock().faults.held(call);
+            match held {
+                Some(let_go) => let_go.await,
+                None => break,
+            }
+        }
         let answer = self.at_once(call, work);
         yield_now().await;
         answer
@@ -106,7 +115,7 @@ impl MemoryStore {
         work: impl FnOnce(&mut Inside, Duration) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut inside = self.shared.lock();
-        let fault = inside.faults.arrive(call);
+        let fault = inside.faults.take(call);
         if fault == Some(Fault::Transient) {
             return Err(StoreError::Transient {
                 message: format!("injected before {call:?}"),
