@@ -23,7 +23,7 @@ use crate::insert::{insert, microseconds};
 /// How many due rows of one lane one statement moves to `ready`.
 const PROMOTED_AT_ONCE: i32 = 1000;
 /// How many claims one round of the reaper takes back at most.
-const CLAIMS_AT_ONCE: i64 = 20;
+const CLAIMS_AT_ONCE: usize = 20;
 
 fn decode_error(error: impl std::error::Error + Send + Sync + 'static) -> sqlx::Error {
     sqlx::Error::Decode(Box::new(error))
@@ -173,13 +173,14 @@ impl Store for PgStore {
                 .bind(microseconds(retention.done))
                 .bind(microseconds(retention.failed))
                 .bind(microseconds(retention.cancelled))
-                .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+                .bind(i64::from(i32::try_from(limit).unwrap_or(i32::MAX)))
                 .fetch_one(&shared.pool)
                 .await?;
-            let (removed, filled): (i64, i64) = (row.try_get("removed")?, row.try_get("filled")?);
+            let (removed, more): (i64, bool) = (row.try_get("removed")?, row.try_get("more")?);
             Ok(Collected {
                 instances: unsigned(removed),
-                more: removed > 0 && filled > 0,
+                // Without progress the rest is locked: nothing to do at once.
+                more: more && removed > 0,
             })
         })
         .await
@@ -411,7 +412,7 @@ async fn resolve(
     let ids: Vec<i64> = outcomes.iter().map(|(id, _)| id.get()).collect();
     let numbers: Vec<i64> = outcomes.iter().map(|(_, fence)| fence.claim.get()).collect();
     let mut transaction = shared.pool.begin().await?;
-    let open: Vec<i64> = sqlx::query_scalar(shared.statements.lock_claims.text())
+    let claims = sqlx::query(shared.statements.lock_claims.text())
         .bind(worker.get())
         .bind(numbers)
         .fetch_all(&mut *transaction)
@@ -421,6 +422,12 @@ async fn resolve(
         .fetch_all(&mut *transaction)
         .await?;
     transaction.commit().await?;
+    let mut held = HashSet::new();
+    for claim in claims {
+        let number: i64 = claim.try_get("number")?;
+        let (ids, seqs): (Vec<i64>, Vec<i32>) = (claim.try_get("instance_ids")?, claim.try_get("seqs")?);
+        held.extend(ids.into_iter().zip(seqs).map(|(id, seq)| (number, id, seq)));
+    }
     let mut seqs = vec![None; outcomes.len()];
     for row in rows {
         let place = usize::try_from(row.try_get::<i64, _>("place")? - 1).map_err(decode_error)?;
@@ -428,8 +435,8 @@ async fn resolve(
             *slot = Some(row.try_get::<i32, _>("seq")?);
         }
     }
-    let resolution = |((_, fence), seq): (&(InstanceId, Fence), Option<i32>)| {
-        if !open.contains(&fence.claim.get()) {
+    let resolution = |((id, fence), seq): (&(InstanceId, Fence), Option<i32>)| {
+        if !held.contains(&(fence.claim.get(), id.get(), fence.seq)) {
             Resolution::Lost
         } else if seq == Some(fence.seq) {
             Resolution::NotCommitted
@@ -440,19 +447,23 @@ async fn resolve(
     Ok(outcomes.iter().zip(seqs).map(resolution).collect())
 }
 
+/// How many instances were returned to runnable, and how many claims are gone.
 async fn take_back(
     shared: &Shared,
     workers: Vec<i64>,
     numbers: Vec<i64>,
     attempts: i16,
-) -> Result<u64, sqlx::Error> {
-    let count: i64 = sqlx::query_scalar(shared.statements.take_back.text())
+) -> Result<(u64, u64), sqlx::Error> {
+    let row = sqlx::query(shared.statements.take_back.text())
         .bind(workers)
         .bind(numbers)
         .bind(attempts)
         .fetch_one(&shared.pool)
         .await?;
-    Ok(unsigned(count))
+    Ok((
+        unsigned(row.try_get("instances")?),
+        unsigned(row.try_get("claims")?),
+    ))
 }
 
 async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::Error> {
@@ -460,11 +471,12 @@ async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::Error> {
         .fetch_all(&shared.pool)
         .await?;
     let rows = sqlx::query(shared.statements.dead_claims.text())
-        .bind(CLAIMS_AT_ONCE)
+        // One more than is taken, to know whether any is left.
+        .bind(i64::try_from(CLAIMS_AT_ONCE + 1).map_err(decode_error)?)
         .fetch_all(&shared.pool)
         .await?;
     let (mut workers, mut numbers, mut named) = (Vec::new(), Vec::new(), 0_usize);
-    for row in &rows {
+    for row in rows.iter().take(CLAIMS_AT_ONCE) {
         if named >= limit {
             break;
         }
@@ -472,8 +484,9 @@ async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::Error> {
         numbers.push(row.try_get::<i64, _>("number")?);
         named += usize::try_from(row.try_get::<i32, _>("instances")?).map_err(decode_error)?;
     }
-    let instances = if numbers.is_empty() {
-        0
+    let left = rows.len() > numbers.len();
+    let (instances, claims) = if numbers.is_empty() {
+        (0, 0)
     } else {
         take_back(shared, workers, numbers, 1).await?
     };
@@ -492,7 +505,8 @@ async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::Error> {
     Ok(Reaped {
         workers: dead.len() as u64,
         instances,
-        more: instances > 0,
+        // Without progress the rest is locked: nothing to do at once.
+        more: left && instances + claims > 0,
     })
 }
 

@@ -6,6 +6,7 @@
     reason = "a panic is how a test fails"
 )]
 
+mod conformance;
 mod engine;
 mod migrations;
 mod store;

@@ -1,9 +1,11 @@
 //! What the tests of durable, and of programs that use it, are written with.
 //!
-//! [`servers`] starts throw-away servers, [`database`] gives every test a database of its own.
+//! [`servers`] starts throw-away servers, [`database`] gives every test a database of its own, [`memory`] is the
+//! reference model of the store, and [`conformance`] is what every store must answer.
 
 #![warn(missing_docs)]
 
+pub mod conformance;
 pub mod database;
 pub mod memory;
 pub mod servers;

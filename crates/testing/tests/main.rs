@@ -6,6 +6,8 @@
     reason = "a panic is how a test fails"
 )]
 
+mod conformance;
 mod database;
 mod engine_memory;
+mod memory;
 mod servers;

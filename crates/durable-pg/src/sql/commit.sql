@@ -4,7 +4,8 @@
 -- The claims are locked first, against the reaper, which locks them exclusively: either this commit sees the
 -- claim gone, or the reaper skips it. Then the instances, in the order of their ids, so that no two commits
 -- deadlock; an instance that somebody else holds is skipped and reported, so that no commit waits on a
--- caller's transaction (rule OUT-6), and its claim is kept even if it was to be forgotten.
+-- caller's transaction (rule OUT-6), and its claim is kept even if it was to be forgotten. Of two outcomes of
+-- one instance the first stands: it updates the row before the second looks for it.
 --
 -- Index: the primary keys of claims and instances, one probe per outcome. One more probe, without a lock, for
 -- each outcome that did not get its row, to tell a locked row from a lost claim.
@@ -18,7 +19,7 @@ WITH clock AS MATERIALIZED (
     ) WITH ORDINALITY AS input (
         id, number, seq, kind, step, state, delay_us, result, failure, place
     )
-    ORDER BY input.id
+    ORDER BY input.id, input.place
 ), claim AS MATERIALIZED (
     SELECT number
     FROM durable.claims
@@ -96,7 +97,7 @@ WITH clock AS MATERIALIZED (
         LIMIT 1
     ) AS instance
     WHERE (input.number IN (SELECT number FROM claim)) IS TRUE
-        AND (input.place NOT IN (SELECT place FROM owned)) IS TRUE
+        AND (input.id NOT IN (SELECT id FROM owned)) IS TRUE
 ), closed AS (
     -- Asking what is locked first also keeps the order: the rows are deleted after they were locked above.
     DELETE FROM durable.claims
