@@ -8,5 +8,6 @@
 
 mod conformance;
 mod engine;
+mod histories;
 mod migrations;
 mod store;

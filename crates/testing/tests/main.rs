@@ -9,5 +9,6 @@
 mod conformance;
 mod database;
 mod engine_memory;
+mod histories;
 mod memory;
 mod servers;
