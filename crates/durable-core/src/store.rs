@@ -228,7 +228,8 @@ pub struct Reaped {
     pub workers: u64,
     /// How many instances it returned to runnable.
     pub instances: u64,
-    /// Whether there is more to do at once.
+    /// Whether there is more to do at once: while it is true, ask again. True only if this round got on, as
+    /// what other transactions hold is left for later.
     pub more: bool,
 }
 
@@ -259,7 +260,8 @@ impl Default for Retention {
 pub struct Collected {
     /// How many instances it removed.
     pub instances: u64,
-    /// Whether there is more to do at once.
+    /// Whether there is more to do at once: while it is true, ask again. True only if this round got on, as
+    /// what other transactions hold is left for later.
     pub more: bool,
 }
 
@@ -329,7 +331,9 @@ pub trait Store: Send + Sync + 'static {
     async fn claim(&self, request: ClaimRequest) -> Result<Claimed, StoreError>;
 
     /// Commits outcomes of one worker together, each only while its claim stands (rules CLAIM-4, OUT-1), and
-    /// forgets the claims in `closed`, of which nothing is left. The answers stand in the caller's order.
+    /// forgets the claims in `closed`, of which nothing is left; one with an outcome that is `Locked` is kept.
+    /// The answers stand in the caller's order. Of two outcomes of one instance the first is tried, the second
+    /// is stale. Each fence is one that a claim gave to this worker: stores need not tell a forged one.
     ///
     /// [`StoreError::Refused`] means that nothing was committed because of one of the outcomes.
     async fn commit(

@@ -118,7 +118,7 @@ pub(crate) async fn resolve(
     let numbers: Vec<i64> = outcomes.iter().map(|(_, fence)| fence.claim.get()).collect();
     let mut connection = shared.connection().await?;
     let mut transaction = connection.begin().await?;
-    let open: Vec<i64> = sqlx::query_scalar(shared.statements.lock_claims.text())
+    let claims = sqlx::query(shared.statements.lock_claims.text())
         .bind(worker.get())
         .bind(numbers)
         .fetch_all(&mut *transaction)
@@ -128,6 +128,12 @@ pub(crate) async fn resolve(
         .fetch_all(&mut *transaction)
         .await?;
     transaction.commit().await?;
+    let mut held = HashSet::new();
+    for claim in claims {
+        let number: i64 = claim.try_get("number")?;
+        let (ids, seqs): (Vec<i64>, Vec<i32>) = (claim.try_get("instance_ids")?, claim.try_get("seqs")?);
+        held.extend(ids.into_iter().zip(seqs).map(|(id, seq)| (number, id, seq)));
+    }
     let mut seqs = vec![None; outcomes.len()];
     for row in rows {
         let place = usize::try_from(row.try_get::<i64, _>("place")? - 1).map_err(decode_error)?;
@@ -135,8 +141,8 @@ pub(crate) async fn resolve(
             *slot = Some(row.try_get::<i32, _>("seq")?);
         }
     }
-    let resolution = |((_, fence), seq): (&(InstanceId, Fence), Option<i32>)| {
-        if !open.contains(&fence.claim.get()) {
+    let resolution = |((id, fence), seq): (&(InstanceId, Fence), Option<i32>)| {
+        if !held.contains(&(fence.claim.get(), id.get(), fence.seq)) {
             Resolution::Lost
         } else if seq == Some(fence.seq) {
             Resolution::NotCommitted

@@ -8,22 +8,26 @@ use crate::values::{decode_error, unsigned};
 
 /// How many claims one round of the reaper looks at. Far more than are taken back: claims of which only rows
 /// are left that a caller's transaction holds must not keep the others from being seen.
-const CLAIMS_AT_ONCE: i64 = 1000;
+const CLAIMS_AT_ONCE: usize = 1000;
 
-/// Returns what is left of these claims to runnable, and says how many instances that were.
+/// Returns what is left of these claims to runnable. Says how many instances that were, and how many claims
+/// are gone.
 pub(crate) async fn take_back(
     shared: &Shared,
     workers: Vec<i64>,
     numbers: Vec<i64>,
     attempts: i16,
-) -> Result<u64, sqlx::Error> {
-    let count: i64 = sqlx::query_scalar(shared.statements.take_back.text())
+) -> Result<(u64, u64), sqlx::Error> {
+    let row = sqlx::query(shared.statements.take_back.text())
         .bind(workers)
         .bind(numbers)
         .bind(attempts)
         .fetch_one(&mut *shared.connection().await?)
         .await?;
-    Ok(unsigned(count))
+    Ok((
+        unsigned(row.try_get("instances")?),
+        unsigned(row.try_get("claims")?),
+    ))
 }
 
 pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::Error> {
@@ -38,11 +42,12 @@ pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::
         return Ok(reaped);
     }
     let rows = sqlx::query(shared.statements.dead_claims.text())
-        .bind(CLAIMS_AT_ONCE)
+        // One more than is taken, to know whether any is left.
+        .bind(i64::try_from(CLAIMS_AT_ONCE + 1).map_err(decode_error)?)
         .fetch_all(&mut *shared.connection().await?)
         .await?;
     let (mut workers, mut numbers, mut named) = (Vec::new(), Vec::new(), 0_usize);
-    for row in &rows {
+    for row in rows.iter().take(CLAIMS_AT_ONCE) {
         if named >= limit {
             break;
         }
@@ -50,8 +55,12 @@ pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::
         numbers.push(row.try_get::<i64, _>("number")?);
         named += usize::try_from(row.try_get::<i32, _>("instances")?).map_err(decode_error)?;
     }
+    let left = rows.len() > numbers.len();
     if !numbers.is_empty() {
-        reaped.instances = take_back(shared, workers, numbers, 1).await?;
+        let (instances, claims) = take_back(shared, workers, numbers, 1).await?;
+        reaped.instances = instances;
+        // Without progress the rest is locked: nothing to do at once.
+        reaped.more = left && instances + claims > 0;
     }
     if let Err(error) = sqlx::query(shared.statements.delete_dead_workers.text())
         .execute(&mut *shared.connection().await?)
@@ -65,7 +74,5 @@ pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::
             return Err(error);
         }
     }
-    // A round that found nothing but locked rows is not followed by another at once.
-    reaped.more = reaped.instances > 0;
     Ok(reaped)
 }

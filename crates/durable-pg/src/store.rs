@@ -155,13 +155,14 @@ impl Store for PgStore {
                 .bind(microseconds(retention.done))
                 .bind(microseconds(retention.failed))
                 .bind(microseconds(retention.cancelled))
-                .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+                .bind(i64::from(i32::try_from(limit).unwrap_or(i32::MAX)))
                 .fetch_one(&mut *shared.connection().await?)
                 .await?;
-            let (removed, filled): (i64, i64) = (row.try_get("removed")?, row.try_get("filled")?);
+            let (removed, more): (i64, bool) = (row.try_get("removed")?, row.try_get("more")?);
             Ok(Collected {
                 instances: unsigned(removed),
-                more: removed > 0 && filled > 0,
+                // Without progress the rest is locked: nothing to do at once.
+                more: more && removed > 0,
             })
         })
         .await

@@ -7,11 +7,13 @@
 )]
 
 mod bytes;
+mod conformance;
 mod connections;
 mod counted;
 mod engine;
 mod filled;
 mod flushes;
+mod histories;
 mod hot_statements;
 mod inserts;
 mod left_behind;

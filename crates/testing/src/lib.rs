@@ -2,7 +2,9 @@
 #![warn(missing_docs)]
 
 pub mod assertions;
+pub mod conformance;
 pub mod database;
+pub mod histories;
 pub mod memory;
 pub mod servers;
 

@@ -7,11 +7,14 @@
 )]
 
 mod assertions;
+mod conformance;
 mod database;
 mod drain;
 mod engine_memory;
 mod engine_metrics;
 mod engine_operation;
 mod engine_rules;
+mod histories;
 mod machine_failures;
+mod memory;
 mod servers;

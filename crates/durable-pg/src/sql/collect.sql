@@ -1,5 +1,5 @@
 -- Removes terminal instances older than the retention of their status ($1 done, $2 failed, $3 cancelled, in
--- microseconds), the oldest first, at most about $4 of each (rule OPS-3).
+-- microseconds), the oldest first, at most about $4 of each, and says whether more are due (rule OPS-3).
 --
 -- An instance is removed only if it still has the status of the list that names it, and is old enough: one
 -- that was restarted meanwhile is on a later list, or on none. One that a caller's transaction holds stays
@@ -23,7 +23,8 @@ WITH retention AS MATERIALIZED (
         FROM durable.finished
         WHERE status = retention.status AND finished_at <= retention.until
         ORDER BY finished_at
-        LIMIT $4::bigint
+        -- One more than can be taken, as each list names an instance at least: it tells whether any is left.
+        LIMIT $4::bigint + 1
     ) AS oldest
 ), list AS MATERIALIZED (
     SELECT due.id, due.status, due.until, finished.instance_ids
@@ -81,4 +82,4 @@ WITH retention AS MATERIALIZED (
 )
 SELECT
     (SELECT count(*) FROM removed) AS removed,
-    (SELECT count(*) FROM (SELECT FROM listed GROUP BY status HAVING count(*) >= $4::bigint) AS filled) AS filled
+    EXISTS (SELECT FROM due WHERE instances_before >= $4::bigint) AS more

@@ -4,7 +4,8 @@
 -- The claims are locked first, against the reaper, which locks them exclusively: either this commit sees the
 -- claim gone, or the reaper skips it. Then the instances, in the order of their ids, so that no two commits
 -- deadlock; an instance that somebody else holds is skipped and reported, so that no commit waits on a
--- caller's transaction (rule OUT-6), and its claim is kept even if it was to be forgotten.
+-- caller's transaction (rule OUT-6), and its claim is kept even if it was to be forgotten. Of two outcomes of
+-- one instance the first stands: it updates the row before the second looks for it.
 --
 -- The join with what was locked is by BETWEEN, not by `=`: an equality could be merged, so the planner would also
 -- weigh a walk over the whole index, and choose it whenever the statistics say that the table is empty.
@@ -21,7 +22,7 @@ WITH clock AS MATERIALIZED (
     ) WITH ORDINALITY AS input (
         id, number, seq, kind, step, state, delay_us, result, failure, place
     )
-    ORDER BY input.id
+    ORDER BY input.id, input.place
 ), claim AS MATERIALIZED (
     SELECT claim.number
     FROM (
@@ -106,7 +107,7 @@ WITH clock AS MATERIALIZED (
         LIMIT 1
     ) AS instance
     WHERE (input.number IN (SELECT number FROM claim)) IS TRUE
-        AND (input.place NOT IN (SELECT place FROM owned)) IS TRUE
+        AND (input.id NOT IN (SELECT id FROM owned)) IS TRUE
 ), closed AS (
     -- Asking what is locked first also keeps the order: the rows are deleted after they were locked above.
     DELETE FROM durable.claims

@@ -3,7 +3,9 @@
 --
 -- A claim that a commit or another reaper holds is skipped. An instance that a caller's transaction holds stays
 -- behind in its claim, for the next time; so does one that this snapshot shows too old. A claim of which
--- nothing is left is deleted. Claims are locked in the order of their keys, then instances in that of their
+-- nothing is left is deleted. Says how many instances it returned and how many claims it deleted.
+--
+-- Claims are locked in the order of their keys, then instances in that of their
 -- ids, as everywhere: no two of these statements, and no commit, can deadlock (rule LEASE-5).
 --
 -- No statement here joins what it locked with the table: such a join is planned from statistics, and reads the
@@ -79,5 +81,8 @@ WITH claim AS MATERIALIZED (
         EXCEPT
         SELECT place FROM behind
     ))
+    RETURNING number
 )
-SELECT count(*) FROM written
+SELECT
+    (SELECT count(*) FROM written) AS instances,
+    (SELECT count(*) FROM deleted) AS claims

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use durable_core::InstanceId;
 use durable_core::store::{Commit, NewInstance, Transition};
+use durable_core::{InstanceId, Json};
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
@@ -76,11 +77,13 @@ impl FaultState {
     }
 
     pub(super) fn refuses_insert(&self, entry: &NewInstance) -> bool {
-        entry.step.contains('\0') || self.insert_refusal.as_ref().is_some_and(|refuses| refuses(entry))
+        !storable_text(&entry.step)
+            || !storable_json(&entry.state)
+            || self.insert_refusal.as_ref().is_some_and(|refuses| refuses(entry))
     }
 
     pub(super) fn refuses_commit(&self, commit: &Commit) -> bool {
-        holds_nul(&commit.transition)
+        !storable(&commit.transition)
             || self
                 .commit_refusal
                 .as_ref()
@@ -88,14 +91,38 @@ impl FaultState {
     }
 }
 
-/// Whether a text of the outcome holds the NUL character, which Postgres refuses too.
-fn holds_nul(transition: &Transition) -> bool {
+/// Whether the store can keep all that an outcome writes.
+fn storable(transition: &Transition) -> bool {
     match transition {
-        Transition::Next { step, .. } => step.contains('\0'),
-        Transition::Retry { failure, .. } => failure.as_ref().is_some_and(|it| it.message.contains('\0')),
-        Transition::Failed { failure } | Transition::Cancelled { failure } => failure.message.contains('\0'),
-        _ => false,
+        Transition::Next { step, state, .. } => storable_text(step) && storable_json(state),
+        Transition::Retry { state, failure, .. } => {
+            state.as_ref().is_none_or(storable_json)
+                && failure.as_ref().is_none_or(|it| storable_text(&it.message))
+        }
+        Transition::Done { result } => storable_json(result),
+        Transition::Failed { failure } | Transition::Cancelled { failure } => storable_text(&failure.message),
+        _ => true,
     }
+}
+
+/// Postgres keeps no NUL character.
+fn storable_text(text: &str) -> bool {
+    !text.contains('\0')
+}
+
+/// The text must be JSON, without a NUL character in any of its strings.
+fn storable_json(json: &Json) -> bool {
+    fn without_nul(value: &Value) -> bool {
+        match value {
+            Value::String(text) => storable_text(text),
+            Value::Array(values) => values.iter().all(without_nul),
+            Value::Object(fields) => fields
+                .iter()
+                .all(|(name, value)| storable_text(name) && without_nul(value)),
+            _ => true,
+        }
+    }
+    json.decode().is_ok_and(|value| without_nul(&value))
 }
 
 /// What a test may make go wrong in a [`MemoryStore`](super::MemoryStore); see
@@ -145,7 +172,7 @@ impl Faults {
     }
 
     /// Holds the instance's row as another transaction would: its outcomes answer `CommitFate::Locked`, and
-    /// claims, reaper and collector skip it.
+    /// claims, releases, reaper and collector skip it.
     pub fn lock(&self, id: InstanceId) {
         self.shared.lock().faults.locked.insert(id);
     }

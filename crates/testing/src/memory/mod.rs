@@ -238,7 +238,7 @@ impl Store for MemoryStore {
         let claims: BTreeSet<ClaimNumber> = claims.into_iter().collect();
         self.call(Call::Release, |inside, _| {
             for number in claims {
-                inside.state.release(worker, number);
+                inside.state.release(worker, number, inside.faults.locked());
             }
             Ok(())
         })

@@ -239,7 +239,7 @@ impl State {
         closed: &[ClaimNumber],
         locked: &Locked,
     ) -> Result<Vec<CommitFate>, StoreError> {
-        let ending = |id: &InstanceId| !locked.contains(id) && outcomes.iter().any(|it| it.id == *id);
+        let ending = |id: &InstanceId| outcomes.iter().any(|it| it.id == *id);
         for number in closed {
             let Some(claim) = self.claims.get(&(worker, *number)) else {
                 continue;
@@ -253,8 +253,12 @@ impl State {
             .iter()
             .map(|commit| self.commit_one(now, worker, commit, locked))
             .collect();
+        // A claim with an outcome that was set aside is kept, for when it is committed again (rule OUT-6).
+        let over = |claim: &BTreeMap<InstanceId, Held>| claim.values().all(|held| held.committed);
         for number in closed {
-            self.claims.remove(&(worker, *number));
+            if self.claims.get(&(worker, *number)).is_some_and(over) {
+                self.claims.remove(&(worker, *number));
+            }
         }
         Ok(fates)
     }
@@ -299,9 +303,15 @@ impl State {
         }
     }
 
-    pub(super) fn release(&mut self, worker: WorkerId, number: ClaimNumber) {
+    /// What another transaction holds stays behind in its claim, for the next time.
+    pub(super) fn release(&mut self, worker: WorkerId, number: ClaimNumber, locked: &Locked) {
         let claim = self.claims.remove(&(worker, number)).unwrap_or_default();
-        for (id, _) in claim.into_iter().filter(|(_, held)| !held.committed) {
+        let left = claim.into_iter().filter(|(_, held)| !held.committed);
+        let (behind, free): (BTreeMap<_, _>, _) = left.partition(|(id, _)| locked.contains(id));
+        if !behind.is_empty() {
+            self.claims.insert((worker, number), behind);
+        }
+        for id in free.into_keys() {
             self.give_back(id);
         }
     }
