@@ -5,7 +5,7 @@ use std::sync::Arc;
 use durable_core::Store;
 use durable_core::store::Transition;
 use durable_testing::histories::{Call, Settings, check, generate};
-use durable_testing::memory::MemoryStore;
+use durable_testing::memory::{self, MemoryStore};
 
 async fn model() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new())
@@ -71,6 +71,21 @@ async fn a_store_that_differs_is_found_and_the_history_is_short() {
     for part in ["DURABLE_HISTORY_SEED=", "Cancelled", "store: refused", "model: "] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
+}
+
+#[tokio::test]
+async fn a_difference_that_only_a_look_at_all_instances_shows_ends_with_that_look() {
+    // contract: INS-3
+    let broken = async || {
+        let store = MemoryStore::new();
+        store.faults().fail_next(memory::Call::Snapshots);
+        let store: Arc<dyn Store> = Arc::new(store);
+        store
+    };
+    let disagreement = check(Settings::default(), model, broken)
+        .await
+        .expect_err("the first look fails");
+    assert_eq!(disagreement.history, [Call::Snapshots], "{disagreement}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub enum Call {
     },
     /// Commits outcomes as a worker.
     Commit {
-        /// Who commits.
+        /// Who commits: a position among the workers that hold something.
         worker: usize,
         /// What, in the order of the batch.
         outcomes: Vec<Outcome>,
@@ -178,6 +178,15 @@ impl Call {
             Self::MakeDue { .. } => "make_due",
             Self::Find { .. } => "find",
             Self::Snapshots => "snapshots",
+        }
+    }
+
+    /// The call, and each of its entries.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Insert(entries) => 1 + entries.len(),
+            Self::Commit { outcomes, .. } => 1 + outcomes.len(),
+            _ => 1,
         }
     }
 

@@ -6,8 +6,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use super::call::{Call, Change, Entry, Outcome, Pick};
 use super::vocabulary::{KEYS, MACHINES, QUEUES, SCOPES};
 
-/// How many workers a call may name: the two that every history begins with, and some that register later.
-const WORKERS: usize = 4;
+/// How many workers a call may name, counted from the newest: most of the time they are alive.
+const WORKERS: usize = 3;
 /// After how many calls all instances are compared.
 const COMPARED_EVERY: usize = 6;
 
@@ -55,46 +55,55 @@ impl Random {
         machines
     }
 
+    /// Most of the work is in one queue, so that it meets.
+    fn queue(&mut self) -> usize {
+        if self.once_in(4) {
+            self.below(QUEUES.len())
+        } else {
+            0
+        }
+    }
+
     fn call(&mut self) -> Call {
         let worker = self.below(WORKERS);
         match self.below(100) {
-            0..20 => Call::Insert(self.several(8, Self::entry)),
-            20..42 => Call::Claim {
+            0..14 => Call::Insert(self.several(6, Self::entry)),
+            14..40 => Call::Claim {
                 worker,
-                queue: self.below(QUEUES.len()),
+                queue: self.queue(),
                 machines: self.machines(),
-                limit: self.below(6),
+                limit: self.below(8),
             },
-            42..66 => Call::Commit {
+            40..70 => Call::Commit {
                 worker,
-                outcomes: self.several(6, Self::outcome),
+                outcomes: self.outcomes(),
                 close: self.once_in(2),
             },
-            66..70 => Call::Resolve {
+            70..74 => Call::Resolve {
                 worker,
                 picks: self.several(4, Self::question),
             },
-            70..75 => Call::Release {
+            74..78 => Call::Release {
                 worker,
                 claims: self.several(3, Self::position),
             },
-            75..77 => Call::Register {
-                ended: self.once_in(2),
+            78..82 => Call::Register {
+                ended: self.once_in(3),
             },
-            77..80 => Call::Beat { worker },
-            80..83 => Call::DeclareDead { worker },
-            83..85 => Call::Retire { worker },
-            85..89 => Call::Reap {
+            82..84 => Call::Beat { worker },
+            84..86 => Call::DeclareDead { worker },
+            86..87 => Call::Retire { worker },
+            87..90 => Call::Reap {
                 limit: 1 + self.below(5),
             },
-            89..93 => Call::Collect {
+            90..94 => Call::Collect {
                 done: !self.once_in(3),
                 failed: !self.once_in(3),
                 cancelled: !self.once_in(3),
                 limit: 1 + self.below(5),
             },
-            93..97 => Call::MakeDue {
-                queue: self.below(QUEUES.len()),
+            94..97 => Call::MakeDue {
+                queue: self.queue(),
                 machines: self.machines(),
             },
             _ => Call::Find {
@@ -106,7 +115,7 @@ impl Random {
     fn entry(&mut self) -> Entry {
         let bad = self.once_in(80);
         Entry {
-            queue: self.below(QUEUES.len()),
+            queue: self.queue(),
             machine: self.below(MACHINES.len()),
             priority: if self.once_in(2) {
                 0
@@ -120,15 +129,18 @@ impl Random {
         }
     }
 
-    fn outcome(&mut self) -> Outcome {
-        Outcome {
-            pick: self.pick(),
-            change: self.change(),
-        }
+    fn outcomes(&mut self) -> Vec<Outcome> {
+        let first = self.position();
+        (0..self.below(5))
+            .map(|number| Outcome {
+                // Neighbours, so that few outcomes of a batch are of the same instance.
+                pick: self.pick(first + number),
+                change: self.change(),
+            })
+            .collect()
     }
 
-    fn pick(&mut self) -> Pick {
-        let position = self.position();
+    fn pick(&mut self, position: usize) -> Pick {
         match self.below(20) {
             0..15 => Pick::Open(position),
             15 => Pick::Own(position),

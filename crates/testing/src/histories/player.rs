@@ -85,7 +85,7 @@ impl Player {
                 worker,
                 outcomes,
                 close,
-            } => self.commit(self.worker(*worker), outcomes, *close).await,
+            } => self.commit(self.holder(*worker), outcomes, *close).await,
             Call::Resolve { worker, picks } => self.resolve(self.worker(*worker), picks).await,
             Call::Release { worker, claims } => self.release(self.worker(*worker), claims).await,
             Call::Register { ended } => self.register(*ended).await,
@@ -127,9 +127,17 @@ impl Player {
         }
     }
 
-    /// The position of a worker, counted around.
+    /// A worker, counted around from the newest.
     fn worker(&self, position: usize) -> usize {
-        position % self.workers.len()
+        self.workers.len() - 1 - position % self.workers.len()
+    }
+
+    /// A worker that still holds something, if any does; else any.
+    fn holder(&self, position: usize) -> usize {
+        let holds = |at: &usize| self.fences.iter().any(|it| it.open && it.worker == *at);
+        let holders: Vec<usize> = (0..self.workers.len()).rev().filter(holds).collect();
+        let at = position % holders.len().max(1);
+        holders.get(at).copied().unwrap_or_else(|| self.worker(position))
     }
 
     /// An instance as the history names it: by the order of the inserts.

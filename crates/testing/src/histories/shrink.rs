@@ -23,7 +23,7 @@ pub(super) async fn shrink(
         while at < shortest.0.len() {
             let mut attempt = shortest.0.clone();
             attempt.drain(at..(at + run).min(shortest.0.len()));
-            if let Some(found) = fails(attempt, model, subject).await {
+            if let Some(found) = fails(attempt, &shortest.0, model, subject).await {
                 shortest = found;
                 shorter = true;
             } else {
@@ -40,7 +40,7 @@ pub(super) async fn shrink(
         for smaller in shortest.0[at].smaller() {
             let mut attempt = shortest.0.clone();
             attempt[at] = smaller;
-            found = fails(attempt, model, subject).await;
+            found = fails(attempt, &shortest.0, model, subject).await;
             if found.is_some() {
                 break;
             }
@@ -62,12 +62,20 @@ fn ended((mut history, difference): (Vec<Call>, Difference)) -> (Vec<Call>, Diff
     (history, difference)
 }
 
+/// Whether the stores still disagree, on a history that is really smaller: one that lost its look at all
+/// instances gets it back when that is where they differ.
 async fn fails(
     attempt: Vec<Call>,
+    than: &[Call],
     model: &impl AsyncFn() -> Arc<dyn Store>,
     subject: &impl AsyncFn() -> Arc<dyn Store>,
 ) -> Option<(Vec<Call>, Difference)> {
     let (one, two) = (model().await, subject().await);
     let difference = play(&attempt, one, two, &mut Reached::default()).await?;
-    Some(ended((attempt, difference)))
+    let found = ended((attempt, difference));
+    (size(&found.0) < size(than)).then_some(found)
+}
+
+fn size(history: &[Call]) -> usize {
+    history.iter().map(Call::size).sum()
 }
