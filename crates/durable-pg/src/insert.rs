@@ -12,6 +12,10 @@ use crate::error::uncertain;
 use crate::statements::Statements;
 use crate::values::microseconds;
 
+/// Counter: entries of inserts that lost a race for a correlation key (rule CORE-5). The winner's commit came
+/// between the look and the insert, and the unique index refused the second.
+pub const INSERT_RACES: &str = "durable_insert_races_total";
+
 /// How often entries that lost a race for a key, whose winner then vanished, are inserted again.
 const TRIES: usize = 10;
 const LOST_TOO_OFTEN: &str = "at each of 10 tries somebody else took a correlation key of the batch and freed it \
@@ -59,9 +63,14 @@ pub(crate) async fn insert(
     let mut answers = vec![Answer::LostRace; entries.len()];
     insert_once(connection, statements, entries, lanes, &mut answers).await?;
     for _ in 1..TRIES {
-        if !answers.iter().any(|answer| matches!(answer, Answer::LostRace)) {
+        let lost = answers
+            .iter()
+            .filter(|answer| matches!(answer, Answer::LostRace))
+            .count();
+        if lost == 0 {
             break;
         }
+        metrics::counter!(INSERT_RACES).increment(lost as u64);
         // From here on a part of the batch may be committed: no error may say that nothing was.
         find_winners(connection, statements, entries, &mut answers)
             .await

@@ -18,5 +18,6 @@ mod transaction;
 mod values;
 
 pub use connect::{ConnectError, PgStore, PgStoreBuilder};
+pub use insert::INSERT_RACES;
 pub use sqlx;
 pub use transaction::TransactionClient;

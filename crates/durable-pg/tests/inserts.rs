@@ -6,6 +6,7 @@ use durable_core::store::NewInstance;
 use durable_core::{Context, Insert, Inserted, Job, JobError, Json, Store, StoreError};
 use durable_pg::PgStore;
 use durable_testing::TestDatabase;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -18,6 +19,55 @@ impl Job for Noop {
     async fn perform(&self, _context: &Context) -> Result<(), JobError> {
         Ok(())
     }
+}
+
+/// How many lost races were counted on this thread.
+fn races(snapshotter: &Snapshotter) -> u64 {
+    let mut races = 0;
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        if let (durable_pg::INSERT_RACES, DebugValue::Counter(count)) = (key.key().name(), value) {
+            races += count;
+        }
+    }
+    races
+}
+
+#[tokio::test]
+async fn the_loser_of_a_race_for_a_key_is_a_duplicate_of_the_winner_and_counted() {
+    // contract: CORE-5, ID-3
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let database = TestDatabase::new().await.expect("a database");
+    let store = PgStore::connect(&database.url()).await.expect("connected");
+    let keyed = || Insert::job(Noop).correlation_key("order-7");
+    let pool = database.pool(2).await.expect("a pool");
+    let mut winner = pool.begin().await.expect("begun");
+    let won = store
+        .in_transaction(&mut winner)
+        .insert(keyed())
+        .await
+        .expect("inserted");
+    let loser = tokio::spawn({
+        let store = store.clone();
+        async move { store.insert(vec![keyed().encode().expect("valid")]).await }
+    });
+    // The constraint makes the second insert wait for the first transaction: seen in the server's own list.
+    let waits = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while sqlx::query_scalar::<_, i64>(waits)
+        .fetch_one(&pool)
+        .await
+        .expect("read")
+        == 0
+    {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(races(&snapshotter), 0);
+    winner.commit().await.expect("committed");
+    let lost = loser.await.expect("no panic").expect("answered");
+    assert_eq!(lost, [Inserted::Duplicate(won.id())]);
+    assert_eq!(races(&snapshotter), 1);
 }
 
 fn entry() -> NewInstance {
