@@ -7,6 +7,7 @@
 )]
 
 mod database;
+mod engine_configuration;
 mod engine_memory;
 mod engine_metrics;
 mod engine_operation;
