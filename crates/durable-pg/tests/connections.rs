@@ -83,12 +83,17 @@ async fn five_hundred_running_steps_hold_no_connection_no_transaction_and_no_adv
     }
     // While they run, others pass through; the sessions are looked at in between.
     for _ in 0..20 {
-        let quick = client
-            .insert_all((0..10).map(|_| Insert::job(Quick)))
-            .await
-            .expect("inserted");
-        for inserted in quick {
-            client.result::<()>(inserted.id(), LIMIT).await.expect("done");
+        // More callers at once than the pool has connections.
+        let mut callers = tokio::task::JoinSet::new();
+        for _ in 0..30 {
+            let client = client.clone();
+            callers.spawn(async move {
+                let id = client.insert(Insert::job(Quick)).await.expect("inserted").id();
+                client.result::<()>(id, LIMIT).await.expect("done");
+            });
+        }
+        while let Some(caller) = callers.join_next().await {
+            caller.expect("no panic");
         }
         assert_eq!(count(&observer, IN_TRANSACTION).await, 0);
         assert_eq!(count(&observer, ADVISORY_LOCKS).await, 0);
@@ -157,85 +162,90 @@ const MOST_POLLS: usize = 6;
 async fn callers_that_are_dropped_at_any_await_leave_the_connections_healthy() {
     // contract: CORE-4
     for connections in [1, 2] {
-        let database = TestDatabase::new().await.expect("a database");
-        let observer = database.pool(1).await.expect("a pool");
-        let builder = PgStore::builder(&database.url()).expect("a url");
-        let store = builder
-            .max_connections(connections)
-            .connect()
-            .await
-            .expect("connected");
-        let client = Client::new(store.clone());
-        let worker = worker(&store).await;
-        let mut number = 0;
-        for times in (0..=MOST_POLLS).cycle().take(10 * (MOST_POLLS + 1)) {
-            number += 1;
-            let keyed = || Insert::job(Quick).correlation_key(format!("key-{number}"));
-            let id = client.insert(Insert::job(Quick)).await.expect("inserted").id();
-            dropped_after(times, client.insert(keyed())).await;
-            dropped_after(times, client.insert_all((0..3).map(|_| Insert::job(Quick)))).await;
-            dropped_after(times, client.snapshot(id)).await;
-            dropped_after(times, client.result::<()>(id, Duration::ZERO)).await;
-            dropped_after(times, client.find("key-1")).await;
-            dropped_after(times, store.claim(request(worker, 2 * number))).await;
-            let claimed = store
-                .claim(request(worker, 2 * number + 1))
-                .await
-                .expect("claimed");
-            let commits: Arc<[Commit]> = claimed
-                .instances
-                .iter()
-                .map(|instance| Commit {
-                    id: instance.id,
-                    fence: instance.fence,
-                    transition: done(),
-                })
-                .collect();
-            let asked = commits.iter().map(|commit| (commit.id, commit.fence)).collect();
-            dropped_after(times, store.commit(worker, commits, vec![])).await;
-            dropped_after(times, store.resolve(worker, asked)).await;
-            dropped_after(times, store.release(worker, vec![ClaimNumber::new(2 * number)])).await;
-            dropped_after(times, store.reap(10)).await;
-            dropped_after(times, store.collect(Retention::default(), 10)).await;
-            dropped_after(times, store.heart().beat(worker, LIMIT)).await;
-            let mut caller = observer.begin().await.expect("begun");
-            dropped_after(
-                times,
-                store.in_transaction(&mut caller).insert(Insert::job(Quick)),
-            )
-            .await;
-            caller
-                .rollback()
-                .await
-                .expect("the caller's own transaction is whole");
-        }
-        // Every call works, on every connection at once.
-        let calls = (0..20).map(|_| client.insert(Insert::job(Quick)));
-        let mut last = None;
-        for call in calls {
-            last = Some(call.await.expect("inserted").id());
-        }
-        let last = client
-            .snapshot(last.expect("one"))
-            .await
-            .expect("read")
-            .expect("there");
-        assert_eq!(last.status, Status::Runnable);
-        store
-            .release(worker, (1..=2 * number + 1).map(ClaimNumber::new).collect())
-            .await
-            .expect("released");
-        assert_eq!(
-            count(&observer, IN_TRANSACTION).await,
-            0,
-            "a pool of {connections}"
-        );
-        assert_eq!(count(&observer, "SELECT count(*) FROM durable.claims").await, 0);
-        let places = "SELECT count(*) FROM durable.instances AS i \
-             WHERE (i.status = 'active') <> EXISTS (SELECT FROM durable.ready AS r WHERE r.instance_id = i.id)";
-        assert_eq!(count(&observer, places).await, 0, "each instance is in one place");
-        assert!(store.pool().size() <= connections);
+        let calls = drop_callers(connections);
+        tokio::time::timeout(LIMIT, calls).await.expect("no call hangs");
     }
+}
+
+async fn drop_callers(connections: u32) {
+    let database = TestDatabase::new().await.expect("a database");
+    let observer = database.pool(1).await.expect("a pool");
+    let builder = PgStore::builder(&database.url()).expect("a url");
+    let store = builder
+        .max_connections(connections)
+        .connect()
+        .await
+        .expect("connected");
+    let client = Client::new(store.clone());
+    let worker = worker(&store).await;
+    let mut number = 0;
+    for times in (0..=MOST_POLLS).cycle().take(10 * (MOST_POLLS + 1)) {
+        number += 1;
+        let keyed = || Insert::job(Quick).correlation_key(format!("key-{number}"));
+        let id = client.insert(Insert::job(Quick)).await.expect("inserted").id();
+        dropped_after(times, client.insert(keyed())).await;
+        dropped_after(times, client.insert_all((0..3).map(|_| Insert::job(Quick)))).await;
+        dropped_after(times, client.snapshot(id)).await;
+        dropped_after(times, client.result::<()>(id, Duration::ZERO)).await;
+        dropped_after(times, client.find("key-1")).await;
+        dropped_after(times, store.claim(request(worker, 2 * number))).await;
+        let claimed = store
+            .claim(request(worker, 2 * number + 1))
+            .await
+            .expect("claimed");
+        let commits: Arc<[Commit]> = claimed
+            .instances
+            .iter()
+            .map(|instance| Commit {
+                id: instance.id,
+                fence: instance.fence,
+                transition: done(),
+            })
+            .collect();
+        let asked = commits.iter().map(|commit| (commit.id, commit.fence)).collect();
+        dropped_after(times, store.commit(worker, commits, vec![])).await;
+        dropped_after(times, store.resolve(worker, asked)).await;
+        dropped_after(times, store.release(worker, vec![ClaimNumber::new(2 * number)])).await;
+        dropped_after(times, store.reap(10)).await;
+        dropped_after(times, store.collect(Retention::default(), 10)).await;
+        dropped_after(times, store.heart().beat(worker, LIMIT)).await;
+        let mut caller = observer.begin().await.expect("begun");
+        dropped_after(
+            times,
+            store.in_transaction(&mut caller).insert(Insert::job(Quick)),
+        )
+        .await;
+        caller
+            .rollback()
+            .await
+            .expect("the caller's own transaction is whole");
+    }
+    // Every call works, on every connection at once.
+    let calls = (0..20).map(|_| client.insert(Insert::job(Quick)));
+    let mut last = None;
+    for call in calls {
+        last = Some(call.await.expect("inserted").id());
+    }
+    let last = client
+        .snapshot(last.expect("one"))
+        .await
+        .expect("read")
+        .expect("there");
+    assert_eq!(last.status, Status::Runnable);
+    store
+        .release(worker, (1..=2 * number + 1).map(ClaimNumber::new).collect())
+        .await
+        .expect("released");
+    assert_eq!(
+        count(&observer, IN_TRANSACTION).await,
+        0,
+        "a pool of {connections}"
+    );
+    assert_eq!(count(&observer, "SELECT count(*) FROM durable.claims").await, 0);
+    let places = "SELECT count(*) FROM durable.instances AS i \
+             WHERE (i.status = 'active') <> EXISTS (SELECT FROM durable.ready AS r WHERE r.instance_id = i.id)";
+    assert_eq!(count(&observer, places).await, 0, "each instance is in one place");
+    assert!(store.pool().size() <= connections);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

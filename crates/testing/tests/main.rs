@@ -10,6 +10,7 @@ mod assertions;
 mod conformance;
 mod database;
 mod drain;
+mod engine_configuration;
 mod engine_memory;
 mod engine_metrics;
 mod engine_operation;
