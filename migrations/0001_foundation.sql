@@ -34,6 +34,9 @@ CREATE TABLE durable.workers (
     lease interval NOT NULL,
     -- Set once and never unset: from then on its claims are taken back.
     dead_at timestamptz,
+    -- Which maintenance it does.
+    reaper boolean NOT NULL,
+    collector boolean NOT NULL,
     name text NOT NULL,
     process jsonb
 ) WITH (

@@ -1,11 +1,15 @@
 //! Metrics and spans, in one place: names, labels, and what each tells (rule OPS-6).
 //!
+//! Each run of a step is in a span named `step`, with the fields `machine`, `step`, `instance` and `attempt`, so
+//! that what a step logs says of which instance it speaks.
+//!
 //! Labels are bounded: queue and machine names, statuses and kinds, never ids or keys.
 
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
 
+use crate::context::Context;
 use crate::store::{CommitFate, Transition};
 use crate::types::{MachineKey, QueueName};
 
@@ -33,6 +37,9 @@ pub const COMMIT_SECONDS: &str = "durable_commit_seconds";
 pub const STEP_SECONDS: &str = "durable_step_seconds";
 /// Gauge, label `queue`: instances claimed and not yet committed.
 pub const IN_FLIGHT: &str = "durable_in_flight";
+/// Gauge, label `queue`: machines, by version, of which instances are ready in a queue of this process, and which
+/// this process does not know (rule FSM-5). Looked at once a minute.
+pub const UNKNOWN_MACHINES: &str = "durable_unknown_machines";
 /// Counter: instances whose worker died and that were returned to runnable (rule LEASE-2).
 pub const REAPED: &str = "durable_reaped_total";
 /// Counter: workers declared dead.
@@ -88,6 +95,22 @@ pub(crate) fn in_flight(queue: &QueueName, count: usize) {
 pub(crate) fn step_ran(machine: &MachineKey, transition: &Transition, took: Duration) {
     histogram!(STEP_SECONDS, "machine" => machine.name().to_owned(), "transition" => transition.as_str())
         .record(took);
+}
+
+/// The span of one run of a step.
+pub(crate) fn step_span(context: &Context) -> tracing::Span {
+    tracing::info_span!(
+        "step",
+        machine = %context.machine,
+        step = context.step,
+        instance = %context.id,
+        attempt = context.attempt,
+    )
+}
+
+pub(crate) fn unknown_machines(queue: &QueueName, count: usize) {
+    #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; counts are small")]
+    gauge!(UNKNOWN_MACHINES, "queue" => queue.to_string()).set(count as f64);
 }
 
 pub(crate) fn commit(size: usize, took: Duration) {

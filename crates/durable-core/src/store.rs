@@ -78,6 +78,42 @@ pub struct NewWorker {
     pub lease: Duration,
     /// What tells this process from every other one, where the system can (rule LEASE-3).
     pub process: Option<ProcessIdentity>,
+    /// Which maintenance it does.
+    pub roles: Roles,
+}
+
+/// Which maintenance a worker does (rule OPS-1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    /// Whether it returns the work of dead workers.
+    pub reaper: bool,
+    /// Whether it removes terminal instances after their retention.
+    pub collector: bool,
+}
+
+impl Roles {
+    /// All of it.
+    pub const ALL: Self = Self {
+        reaper: true,
+        collector: true,
+    };
+    /// None of it.
+    pub const NONE: Self = Self {
+        reaper: false,
+        collector: false,
+    };
+}
+
+/// What an engine should know of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Whether a live worker has the reaper role.
+    pub reaper: bool,
+    /// Whether a live worker has the collector role.
+    pub collector: bool,
+    /// The machines of which instances are ready in the given queues, and which are not among those given.
+    /// In order.
+    pub unknown: Vec<(QueueName, MachineKey)>,
 }
 
 /// The answer to a heartbeat.
@@ -365,6 +401,11 @@ pub trait Store: Send + Sync + 'static {
     /// Makes every instance of these machines in this queue that waits for its time due now, and says how many
     /// there were. For tests, which cannot wait, and for operators.
     async fn make_due(&self, queue: QueueName, machines: Arc<[MachineKey]>) -> Result<u64, StoreError>;
+
+    /// Looks at what no claim shows: whether anybody does the maintenance, and which machines of these queues
+    /// are none of `machines` (rules FSM-5, OPS-1).
+    async fn survey(&self, queues: Vec<QueueName>, machines: Arc<[MachineKey]>)
+    -> Result<Survey, StoreError>;
 
     /// The instances as they stand; `None` for one that is not there. In the caller's order.
     async fn snapshots(&self, ids: Vec<InstanceId>) -> Result<Vec<Option<Snapshot>>, StoreError>;

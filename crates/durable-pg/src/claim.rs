@@ -1,12 +1,14 @@
 //! Claims batches, after moving to `ready` what has become due (rules CLAIM-1, CLAIM-2).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use durable_core::store::{ClaimRequest, Claimed, ClaimedInstance};
 use durable_core::{Fence, InstanceId, Json, MachineKey, QueueName};
-use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use sqlx::{Row as _, ValueRef as _};
 
 use crate::connect::Shared;
+use crate::low_water::{Mark, Scanned, Start};
 use crate::values::{decode_error, unsigned};
 
 /// How many due rows of one lane one statement moves to `ready`.
@@ -25,47 +27,68 @@ pub(crate) async fn lanes(
 /// `None` when the worker is dead.
 pub(crate) async fn claim(shared: &Shared, request: &ClaimRequest) -> Result<Option<Claimed>, sqlx::Error> {
     let lanes = lanes(shared, &request.queue, &request.machines).await?;
-    let claimed = claim_once(shared, request, &lanes).await?;
+    let start = shared.low_water.start(&lanes, Instant::now());
+    let due_from = start.as_ref().and_then(|start| start.scheduled);
+    let claimed = claim_once(shared, request, &lanes, start).await?;
     let due = |claimed: &Claimed| claimed.next_due == Some(Duration::ZERO);
     if !claimed.as_ref().is_some_and(due) {
         return Ok(claimed);
     }
+    let promoted = promote(shared, &lanes, due_from).await;
+    match claimed {
+        // An empty claim left no row, so its number is still free. What has become due may stand in front of
+        // every mark.
+        Some(claimed) if claimed.instances.is_empty() => {
+            promoted?;
+            claim_once(shared, request, &lanes, None).await
+        }
+        // What was claimed must not get lost because something else failed; the next claim promotes again.
+        claimed => Ok(claimed),
+    }
+}
+
+async fn promote(shared: &Shared, lanes: &[i32], due_from: Option<i64>) -> Result<(), sqlx::Error> {
     sqlx::query(shared.statements.promote.text())
-        .bind(&lanes)
-        .bind(vec![None::<i64>; lanes.len()])
+        .bind(lanes)
+        .bind(vec![due_from; lanes.len()])
         .bind(PROMOTED_AT_ONCE)
         .execute(&mut *shared.connection().await?)
         .await?;
-    match claimed {
-        // An empty claim left no row, so its number is still free.
-        Some(claimed) if claimed.instances.is_empty() => claim_once(shared, request, &lanes).await,
-        claimed => Ok(claimed),
-    }
+    Ok(())
 }
 
 async fn claim_once(
     shared: &Shared,
     request: &ClaimRequest,
     lanes: &[i32],
+    start: Option<Start>,
 ) -> Result<Option<Claimed>, sqlx::Error> {
+    let marks = start.as_ref().map(|start| &start.ready);
     let rows = sqlx::query(shared.statements.claim.text())
         .bind(request.worker.get())
         .bind(request.number.get())
         .bind(lanes)
         .bind(i64::try_from(request.limit).unwrap_or(i64::MAX))
-        .bind(None::<Vec<i16>>)
-        .bind(None::<Vec<i64>>)
-        .bind(None::<Vec<i64>>)
-        .bind(None::<Vec<i64>>)
+        .bind(marks.map(|marks| column(marks, |mark| mark.priority)))
+        .bind(marks.map(|marks| column(marks, |mark| mark.eligible)))
+        .bind(marks.map(|marks| column(marks, |mark| mark.instance)))
+        .bind(start.as_ref().map(|start| vec![start.scheduled; lanes.len()]))
         .fetch_all(&mut *shared.connection().await?)
         .await?;
     let mut claimed = Claimed::default();
+    let mut scanned = Scanned {
+        took: Duration::ZERO,
+        last: vec![None; lanes.len()],
+        due: None,
+    };
     for row in rows {
         if !row.try_get::<bool, _>("alive")? {
             return Ok(None);
         }
         let due: Option<i64> = row.try_get("due_us")?;
         claimed.next_due = due.map(|due| Duration::from_micros(unsigned(due)));
+        scanned.took = Duration::from_micros(unsigned(row.try_get("scan_us")?));
+        scanned.due = server_time(&row, "due_at")?;
         let Some(id) = row.try_get::<Option<i64>, _>("instance_id")? else {
             continue;
         };
@@ -74,6 +97,15 @@ async fn claim_once(
             .iter()
             .position(|known| *known == lane)
             .ok_or(sqlx::Error::RowNotFound)?;
+        if let (Some(last), Some(eligible)) =
+            (scanned.last.get_mut(machine), server_time(&row, "eligible_at")?)
+        {
+            *last = Some(Mark {
+                priority: row.try_get("priority")?,
+                eligible,
+                instance: id,
+            });
+        }
         claimed.instances.push(ClaimedInstance {
             id: InstanceId::new(id),
             fence: Fence {
@@ -87,5 +119,23 @@ async fn claim_once(
             crashes: u32::try_from(row.try_get::<i16, _>("crashes")?).map_err(decode_error)?,
         });
     }
+    let whole = start.is_none();
+    shared.low_water.ended(lanes, whole, scanned, Instant::now());
     Ok(Some(claimed))
+}
+
+/// One column of the marks, with an entry for each lane.
+fn column<T>(marks: &[Option<Mark>], of: impl Fn(&Mark) -> T) -> Vec<Option<T>> {
+    marks.iter().map(|mark| mark.as_ref().map(&of)).collect()
+}
+
+/// A time as the server sends it: microseconds since 2000. Never read as a date, so no crate for dates is
+/// needed.
+fn server_time(row: &PgRow, column: &str) -> Result<Option<i64>, sqlx::Error> {
+    let value = row.try_get_raw(column)?;
+    if value.is_null() {
+        return Ok(None);
+    }
+    let bytes = value.as_bytes().map_err(sqlx::Error::Decode)?;
+    Ok(Some(i64::from_be_bytes(bytes.try_into().map_err(decode_error)?)))
 }

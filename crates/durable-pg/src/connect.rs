@@ -12,6 +12,7 @@ use sqlx::{Connection as _, PgPool, Postgres};
 use crate::error::{NotConnected, store_error};
 use crate::insert_group::InsertGroup;
 use crate::lanes::Lanes;
+use crate::low_water::LowWater;
 use crate::migrate::{self, MigrateError};
 use crate::statements::Statements;
 
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) statements: Statements,
     pub(crate) lanes: Lanes,
     pub(crate) inserts: InsertGroup,
+    pub(crate) low_water: LowWater,
     pub(crate) identity: String,
 }
 
@@ -130,6 +132,7 @@ impl PgStoreBuilder {
             statements,
             lanes: Lanes::default(),
             inserts: InsertGroup::default(),
+            low_water: LowWater::default(),
             identity,
         };
         Ok(PgStore {

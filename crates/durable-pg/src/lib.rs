@@ -9,11 +9,13 @@ mod heart;
 mod insert;
 mod insert_group;
 mod lanes;
+mod low_water;
 pub mod migrate;
 mod recovery;
 mod snapshot;
 mod statements;
 mod store;
+mod survey;
 mod transaction;
 mod values;
 

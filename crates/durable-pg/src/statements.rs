@@ -62,5 +62,6 @@ statements!(
     register,
     retire,
     snapshots,
+    survey,
     take_back,
 );

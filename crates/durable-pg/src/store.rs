@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use durable_core::store::{
     ClaimRequest, Claimed, Collected, Commit, CommitFate, Heart, NewInstance, NewWorker, Reaped, Resolution,
-    Retention, Snapshot, Store,
+    Retention, Snapshot, Store, Survey,
 };
 use durable_core::{
     ClaimNumber, CorrelationKey, Fence, Inserted, InstanceId, Json, MachineKey, ProcessIdentity, QueueName,
@@ -22,6 +22,7 @@ use crate::insert::insert_batch;
 use crate::insert_group::InsertGroup;
 use crate::recovery::{reap, take_back};
 use crate::snapshot::snapshots;
+use crate::survey::survey;
 use crate::values::{decode_error, microseconds, unsigned};
 
 #[async_trait]
@@ -49,6 +50,8 @@ impl Store for PgStore {
                 .bind(worker.name)
                 .bind(microseconds(worker.lease))
                 .bind(process.as_ref().map(Json::as_str))
+                .bind(worker.roles.reaper)
+                .bind(worker.roles.collector)
                 .fetch_one(&mut *shared.connection().await?)
                 .await?;
             Ok(WorkerId::new(id))
@@ -178,6 +181,15 @@ impl Store for PgStore {
             Ok(unsigned(moved))
         })
         .await
+    }
+
+    async fn survey(
+        &self,
+        queues: Vec<QueueName>,
+        machines: Arc<[MachineKey]>,
+    ) -> Result<Survey, StoreError> {
+        self.run(|shared| async move { survey(&shared, &queues, &machines).await })
+            .await
     }
 
     async fn snapshots(&self, ids: Vec<InstanceId>) -> Result<Vec<Option<Snapshot>>, StoreError> {

@@ -135,6 +135,7 @@ async fn worker(store: &PgStore) -> WorkerId {
         name: "dropped".to_owned(),
         lease: Duration::from_secs(3600),
         process: None,
+        roles: durable_core::store::Roles::ALL,
     };
     store.register(worker).await.expect("registered")
 }

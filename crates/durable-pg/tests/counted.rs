@@ -81,6 +81,7 @@ impl Counted {
             name: "test".to_owned(),
             lease: Duration::from_secs(3600),
             process: None,
+            roles: durable_core::store::Roles::ALL,
         };
         let worker = store.register(worker).await.expect("registered");
         let maintenance = PgPool::connect(server.url()).await.expect("connected");

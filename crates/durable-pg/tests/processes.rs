@@ -251,6 +251,7 @@ async fn claims_as(fixture: &Fixture, process: ProcessIdentity) -> WorkerId {
         name: "worker".to_owned(),
         lease: HOUR,
         process: Some(process),
+        roles: durable_core::store::Roles::ALL,
     };
     let worker = fixture.store.register(worker).await.expect("registered");
     let entry = Trail::insert(&fixture.url, 2).encode().expect("valid");

@@ -92,6 +92,7 @@ async fn register(store: &PgStore, lease: Duration) -> WorkerId {
         name: "test".to_owned(),
         lease,
         process: None,
+        roles: durable_core::store::Roles::ALL,
     };
     store.register(worker).await.expect("registered")
 }

@@ -185,6 +185,7 @@ async fn abandoned(store: &MemoryStore, id: InstanceId) {
         name: "doomed".to_owned(),
         lease: Duration::from_secs(8),
         process: None,
+        roles: durable_core::store::Roles::ALL,
     };
     let worker = store.register(worker).await.expect("registered");
     let request = ClaimRequest {

@@ -287,6 +287,7 @@ async fn crash(store: &MemoryStore, number: i64) {
         name: "doomed".to_owned(),
         lease,
         process: None,
+        roles: durable_core::store::Roles::ALL,
     };
     let worker = store.register(worker).await.expect("registered");
     let request = ClaimRequest {

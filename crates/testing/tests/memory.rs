@@ -18,6 +18,7 @@ async fn two_claimed(store: &MemoryStore) -> (WorkerId, Vec<ClaimedInstance>) {
         name: "test".to_owned(),
         lease: Duration::from_secs(60),
         process: None,
+        roles: durable_core::store::Roles::ALL,
     };
     let worker = store.register(worker).await.expect("registered");
     let machine = MachineKey::new("plain", 1).expect("valid");

@@ -13,7 +13,7 @@ use super::worker::ClaimBook;
 use crate::context::Context;
 use crate::error::{Failure, FailureKind, StartError, StoreError};
 use crate::registry::Work;
-use crate::store::{ClaimRequest, ClaimedInstance, Commit, CommitFate, NewWorker, Transition};
+use crate::store::{ClaimRequest, ClaimedInstance, Commit, CommitFate, NewWorker, Roles, Transition};
 use crate::types::{ClaimNumber, InstanceId, QueueName, WorkerId};
 
 /// What a drain did.
@@ -128,6 +128,7 @@ impl Drain {
             name: self.builder.name.clone(),
             lease: DRAIN_LEASE,
             process: None,
+            roles: Roles::NONE,
         };
         let worker = self.builder.store.register(worker).await?;
         let mut run = Run {

@@ -17,11 +17,12 @@ use super::local::Local;
 use super::reaper::{Reaper, reap_all};
 use super::scheduler::Scheduler;
 use super::slots::Slots;
+use super::surveyor::Surveyor;
 use super::worker::Worker;
 use crate::client::Client;
 use crate::error::StartError;
 use crate::process::ProcessIdentity;
-use crate::store::{NewWorker, Store};
+use crate::store::{NewWorker, Roles, Store};
 use crate::types::{QueueName, WorkerId};
 
 /// A running engine. Dropping it stops it without waiting; [`shutdown`](Engine::shutdown) waits.
@@ -63,6 +64,10 @@ impl Engine {
             name: builder.name.clone(),
             lease: builder.lease,
             process: ProcessIdentity::current(),
+            roles: Roles {
+                reaper: builder.reaper,
+                collector: builder.collector,
+            },
         };
         match register(&store, &new_worker).await {
             Ok(id) => Ok(Self::run(builder, local, new_worker, id)),
@@ -107,11 +112,13 @@ impl Engine {
             give_up: give_up.clone(),
         });
         let mut slots = Vec::new();
+        let mut queues = Vec::new();
         for queue in builder.queues {
             // Checked by the builder.
             let Ok(name) = QueueName::new(queue.name) else {
                 continue;
             };
+            queues.push(name.clone());
             let pool = Slots::new(name.clone(), queue.concurrency);
             slots.push(Arc::clone(&pool));
             let scheduler = Scheduler {
@@ -128,11 +135,19 @@ impl Engine {
             };
             roles.spawn(scheduler.run());
         }
+        let surveyor = Surveyor {
+            store: Arc::clone(&store),
+            queues,
+            machines,
+            stop: stop.clone(),
+        };
+        roles.spawn(surveyor.run());
         if builder.reaper {
             let (store, stop) = (Arc::clone(&store), stop.clone());
             roles.spawn(
                 Reaper {
                     store,
+                    local: Arc::clone(&local),
                     lease: builder.lease,
                     stop,
                 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::committer::{Committer, Finished};
 use super::slots::Slot;
@@ -41,13 +42,15 @@ impl Executor {
         };
         let work = Arc::new(Work { instance, context });
         let (executor, worker, handler) = (Arc::clone(self), Arc::clone(worker), Arc::clone(handler));
-        tokio::spawn(async move {
+        let span = observe::step_span(&work.context);
+        let task = async move {
             let transition = executor.run(&handler, &work).await;
             slot.ran();
             executor
                 .committer
                 .send(Finished::new(work, handler, worker, transition, slot));
-        });
+        };
+        tokio::spawn(task.instrument(span));
     }
 
     async fn run(&self, handler: &Arc<dyn Handler>, work: &Arc<Work>) -> Transition {

@@ -10,7 +10,7 @@ use crate::types::{InstanceId, QueueName};
 /// One per store and process.
 #[derive(Default)]
 pub(crate) struct Local {
-    queues: Mutex<HashMap<QueueName, Arc<Notify>>>,
+    queues: Mutex<HashMap<QueueName, Vec<Weak<Notify>>>>,
     waiters: Mutex<HashMap<InstanceId, Weak<Notify>>>,
     names: Mutex<HashSet<String>>,
 }
@@ -34,16 +34,34 @@ impl Local {
         local
     }
 
-    /// What wakes the scheduler of a queue. Pokes that come while it is awake are one poke.
+    /// What wakes one more scheduler of a queue, for as long as it is held. Pokes that come while the
+    /// scheduler is awake are one poke.
     pub(crate) fn queue(&self, queue: &QueueName) -> Arc<Notify> {
-        Arc::clone(lock(&self.queues).entry(queue.clone()).or_default())
+        let notify = Arc::new(Notify::new());
+        let mut queues = lock(&self.queues);
+        let schedulers = queues.entry(queue.clone()).or_default();
+        schedulers.retain(|scheduler| scheduler.strong_count() > 0);
+        schedulers.push(Arc::downgrade(&notify));
+        notify
     }
 
-    /// Tells the schedulers of a queue that it has work.
+    /// Tells every scheduler of a queue that it has work: one of them may be full.
     pub(crate) fn poke(&self, queue: &QueueName) {
-        let notify = lock(&self.queues).get(queue).cloned();
-        if let Some(notify) = notify {
-            notify.notify_one();
+        if let Some(schedulers) = lock(&self.queues).get(queue) {
+            schedulers
+                .iter()
+                .filter_map(Weak::upgrade)
+                .for_each(|notify| notify.notify_one());
+        }
+    }
+
+    /// Tells every scheduler that there may be work.
+    pub(crate) fn poke_all(&self) {
+        for schedulers in lock(&self.queues).values() {
+            schedulers
+                .iter()
+                .filter_map(Weak::upgrade)
+                .for_each(|notify| notify.notify_one());
         }
     }
 

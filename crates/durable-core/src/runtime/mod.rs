@@ -12,6 +12,7 @@ pub(crate) mod local;
 mod reaper;
 mod scheduler;
 mod slots;
+mod surveyor;
 mod worker;
 
 pub use builder::{EngineBuilder, Queue};

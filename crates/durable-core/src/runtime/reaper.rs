@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::local::Local;
 use crate::error::StoreError;
 use crate::observe;
 use crate::store::Store;
@@ -17,6 +18,7 @@ const BATCH: usize = 1000;
 
 pub(crate) struct Reaper {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) local: Arc<Local>,
     pub(crate) lease: Duration,
     pub(crate) stop: CancellationToken,
 }
@@ -26,11 +28,15 @@ impl Reaper {
         // While the store was away nobody could beat: after that, workers get one lease to come back.
         let mut not_before = Instant::now();
         while !self.stop.is_cancelled() {
-            if Instant::now() >= not_before
-                && let Err(error) = reap_all(self.store.as_ref()).await
-            {
-                observe::store_error("reap", &error);
-                not_before = Instant::now() + self.lease;
+            if Instant::now() >= not_before {
+                match reap_all(self.store.as_ref()).await {
+                    Ok(0) => {}
+                    Ok(_) => self.local.poke_all(),
+                    Err(error) => {
+                        observe::store_error("reap", &error);
+                        not_before = Instant::now() + self.lease;
+                    }
+                }
             }
             tokio::select! {
                 () = self.stop.cancelled() => {}
@@ -40,13 +46,15 @@ impl Reaper {
     }
 }
 
-/// Reaps until nothing is left.
-pub(crate) async fn reap_all(store: &dyn Store) -> Result<(), StoreError> {
+/// Reaps until nothing is left; how many instances were returned to runnable.
+pub(crate) async fn reap_all(store: &dyn Store) -> Result<u64, StoreError> {
+    let mut instances = 0;
     loop {
         let reaped = store.reap(BATCH).await?;
         observe::reaped(reaped.workers, reaped.instances);
+        instances += reaped.instances;
         if !reaped.more {
-            return Ok(());
+            return Ok(instances);
         }
     }
 }

@@ -220,6 +220,7 @@ fn new_worker(lease: Duration, process: Option<ProcessIdentity>) -> NewWorker {
         name: "conformance".to_owned(),
         lease,
         process,
+        roles: durable_core::store::Roles::ALL,
     }
 }
 

@@ -311,6 +311,7 @@ impl Player {
             name: "history".to_owned(),
             lease: if ended { Duration::ZERO } else { HOUR },
             process: None,
+            roles: durable_core::store::Roles::ALL,
         };
         let id = self.store.register(worker).await?;
         self.workers.push(Worker { id, lost: ended });

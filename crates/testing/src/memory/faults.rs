@@ -30,6 +30,7 @@ pub enum Call {
     Reap,
     Collect,
     Snapshots,
+    Survey,
     Find,
     /// [`make_due`](durable_core::Store::make_due).
     MakeDue,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use durable_core::store::{
     Beat, ClaimRequest, Claimed, Collected, Commit, CommitFate, Heart, Inserted, NewInstance, NewWorker,
-    Reaped, Resolution, Retention, Snapshot, Store,
+    Reaped, Resolution, Retention, Snapshot, Store, Survey,
 };
 use durable_core::{
     ClaimNumber, CorrelationKey, Fence, InstanceId, MachineKey, ProcessIdentity, QueueName, StoreError,
@@ -264,6 +264,17 @@ impl Store for MemoryStore {
     async fn make_due(&self, queue: QueueName, machines: Arc<[MachineKey]>) -> Result<u64, StoreError> {
         self.call(Call::MakeDue, |inside, now| {
             Ok(inside.state.make_due(now, &queue, &machines))
+        })
+        .await
+    }
+
+    async fn survey(
+        &self,
+        queues: Vec<QueueName>,
+        machines: Arc<[MachineKey]>,
+    ) -> Result<Survey, StoreError> {
+        self.call(Call::Survey, |inside, now| {
+            Ok(inside.state.survey(now, &queues, &machines))
         })
         .await
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use durable_core::store::{
     Beat, ClaimRequest, Claimed, ClaimedInstance, Collected, Commit, CommitFate, Eligible, Inserted,
-    NewInstance, NewWorker, Reaped, Resolution, Retention, Snapshot, Transition,
+    NewInstance, NewWorker, Reaped, Resolution, Retention, Roles, Snapshot, Survey, Transition,
 };
 use durable_core::{
     ClaimNumber, CorrelationKey, Failure, Fence, InstanceId, Json, MachineKey, ProcessIdentity, QueueName,
@@ -58,6 +58,7 @@ struct Worker {
     lease_end: Duration,
     dead: bool,
     process: Option<ProcessIdentity>,
+    roles: Roles,
 }
 
 impl State {
@@ -114,9 +115,31 @@ impl State {
                 lease_end,
                 dead: false,
                 process: worker.process,
+                roles: worker.roles,
             },
         );
         id
+    }
+
+    pub(super) fn survey(&self, now: Duration, queues: &[QueueName], machines: &[MachineKey]) -> Survey {
+        let alive = || {
+            self.workers
+                .values()
+                .filter(|row| !row.dead && row.lease_end > now)
+        };
+        let ready = |row: &&Row| row.status == Status::Runnable && row.eligible <= now;
+        let unknown: BTreeSet<_> = self
+            .instances
+            .values()
+            .filter(ready)
+            .filter(|row| queues.contains(&row.queue) && !machines.contains(&row.machine))
+            .map(|row| (row.queue.clone(), row.machine.clone()))
+            .collect();
+        Survey {
+            reaper: alive().any(|row| row.roles.reaper),
+            collector: alive().any(|row| row.roles.collector),
+            unknown: unknown.into_iter().collect(),
+        }
     }
 
     pub(super) fn beat(&mut self, now: Duration, worker: WorkerId, lease: Duration) -> Beat {

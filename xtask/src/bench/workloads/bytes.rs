@@ -61,6 +61,7 @@ pub(super) async fn large_state(bench: &Bench) -> anyhow::Result<Vec<Sample>> {
             name: "bench".to_owned(),
             lease,
             process: None,
+            roles: durable_core::store::Roles::ALL,
         };
         let worker = subject.store.register(worker).await?;
         let mut heart = subject.store.heart();
