@@ -2,7 +2,7 @@
 //!
 //! A backend runs all of it with one type and one line:
 //!
-//! ```ignore
+//! ```text
 //! use durable_testing::conformance::Subject;
 //!
 //! struct Memory(MemoryStore);
