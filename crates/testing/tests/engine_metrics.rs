@@ -75,6 +75,19 @@ fn values(snapshotter: &Snapshotter) -> Vec<(String, BTreeMap<String, String>, D
     .collect()
 }
 
+/// A job that no engine here knows.
+#[derive(Serialize, Deserialize)]
+struct Unknown;
+
+impl Job for Unknown {
+    const NAME: &'static str = "unknown";
+    type Output = ();
+
+    async fn perform(&self, _context: &Context) -> Result<(), JobError> {
+        Ok(())
+    }
+}
+
 /// Everything that an engine reports happens once: good and bad outcomes, lost answers, lost leases.
 async fn eventful() {
     let store = MemoryStore::new();
@@ -142,8 +155,10 @@ async fn eventful() {
     {
         tokio::task::yield_now().await;
     }
-    // The collector looks every ten seconds.
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    let unknown = Insert::job(Unknown).queue("chores");
+    client.insert(unknown).await.expect("inserted");
+    // The collector looks every ten seconds, the surveyor once a minute.
+    tokio::time::sleep(Duration::from_secs(70)).await;
     faults.lock(set_aside);
     let shutdown = tokio::spawn(engine.shutdown());
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -153,7 +168,7 @@ async fn eventful() {
 
 #[test]
 fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
-    // contract: OPS-6
+    // contract: OPS-6, FSM-5
     let snapshotter = recorded(eventful());
     let values = values(&snapshotter);
     let emitted: BTreeSet<&str> = values.iter().map(|(name, _, _)| name.as_str()).collect();
@@ -170,6 +185,7 @@ fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
         observe::COMMIT_SECONDS,
         observe::STEP_SECONDS,
         observe::IN_FLIGHT,
+        observe::UNKNOWN_MACHINES,
         observe::REAPED,
         observe::WORKERS_DEAD,
         observe::LEASES_LOST,
@@ -189,7 +205,7 @@ fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
         (
             "call",
             &[
-                "claim", "commit", "release", "beat", "register", "reap", "collect", "resolve", "retire",
+                "claim", "commit", "release", "beat", "register", "reap", "collect", "resolve", "retire", "survey",
             ],
         ),
         (
@@ -215,7 +231,13 @@ fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
     ] {
         assert!(total(&values, happened) > 0, "{happened} counted nothing");
     }
-    assert_eq!(total(&values, observe::INSERTED), 6, "duplicates are not counted");
+    assert_eq!(total(&values, observe::INSERTED), 7, "duplicates are not counted");
+    let unknown = values.iter().find(|(name, _, _)| name == observe::UNKNOWN_MACHINES);
+    assert_eq!(
+        unknown.map(|(_, _, value)| value),
+        Some(&DebugValue::Gauge(1.0.into())),
+        "contract FSM-5: a machine that the worker does not know is counted"
+    );
     let in_flight = values.iter().find(|(name, _, _)| name == observe::IN_FLIGHT);
     let in_flight = in_flight.map(|(_, _, value)| value);
     assert_eq!(

@@ -167,3 +167,45 @@ pub async fn only_a_worker_without_claims_retires(store: Arc<dyn Store>) {
     assert_dead(&scene.store.claim(scene.ask(1)).await);
     assert_eq!(scene.standing(id).await, (Status::Runnable, 0, 0));
 }
+
+/// A survey counts only live workers, and only machines with work that is ready, in the queues asked for.
+pub async fn a_survey_tells_of_maintenance_and_of_unknown_machines(store: Arc<dyn Store>) {
+    // contract: FSM-5, OPS-1
+    let scene = Scene::new(store).await;
+    let survey = || async {
+        let known: Arc<[_]> = Arc::new([entry().machine, machine("unused", 1)]);
+        let survey = scene.store.survey(vec![queue("default"), queue("mail")], known).await;
+        survey.expect("surveyed")
+    };
+    let everything = Survey {
+        reaper: true,
+        collector: true,
+        unknown: Vec::new(),
+    };
+    scene.insert_plain(1).await;
+    assert_eq!(survey().await, everything);
+    let of = |machine, queue| NewInstance {
+        machine,
+        queue,
+        ..entry()
+    };
+    let newer = MachineKey::new(entry().machine.name().to_owned(), 7).expect("valid");
+    scene
+        .insert(vec![
+            of(newer.clone(), queue("mail")),
+            of(newer.clone(), queue("elsewhere")),
+            NewInstance {
+                machine: machine("future", 1),
+                ..later()
+            },
+        ])
+        .await;
+    let unknown = vec![(queue("mail"), newer)];
+    assert_eq!(survey().await, Survey { unknown: unknown.clone(), ..everything });
+    scene.declare_dead(scene.worker).await;
+    let nobody = Survey {
+        unknown,
+        ..Survey::default()
+    };
+    assert_eq!(survey().await, nobody, "the dead maintain nothing");
+}

@@ -2,7 +2,7 @@
 //!
 //! A backend runs all of it with one type and one line:
 //!
-//! ```ignore
+//! ```text
 //! use durable_testing::conformance::Subject;
 //!
 //! struct Memory(MemoryStore);
@@ -103,6 +103,7 @@ macro_rules! conformance_tests {
                 a_beat_before_the_reaper_keeps_the_lease
                 neighbours_are_the_live_workers_of_one_process_table
                 only_a_worker_without_claims_retires
+                a_survey_tells_of_maintenance_and_of_unknown_machines
             }
             recovery {
                 reaped_work_counts_an_attempt_and_a_crash

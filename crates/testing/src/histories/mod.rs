@@ -4,7 +4,7 @@
 //! the answers; ids are named by when they came, and of times only whether they have come is compared. When
 //! the answers differ, the history is made as short as it can be, and printed with the answers.
 //!
-//! ```ignore
+//! ```text
 //! let model = async || Arc::new(MemoryStore::new()) as Arc<dyn Store>;
 //! let subject = async || fresh_postgres().await;
 //! if let Err(disagreement) = check(Settings::from_environment(), model, subject).await {
