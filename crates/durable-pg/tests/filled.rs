@@ -44,9 +44,9 @@ pub(crate) async fn prepare(connection: &mut PgConnection) {
     .await;
     run(
         connection,
-        "INSERT INTO durable.workers (id, started_at, lease_until, lease, dead_at, name) VALUES \
-         (1, now(), now() + interval '1 day', interval '1 day', NULL, 'alive'), \
-         (2, now(), now() - interval '1 day', interval '1 day', now(), 'dead')",
+        "INSERT INTO durable.workers (id, started_at, lease_until, lease, dead_at, name, reaper, collector) VALUES \
+         (1, now(), now() + interval '1 day', interval '1 day', NULL, 'alive', true, true), \
+         (2, now(), now() - interval '1 day', interval '1 day', now(), 'dead', true, true)",
     )
     .await;
     run(connection, "SELECT setval('durable.instances_id_seq', 900000000)").await;

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use durable_core::store::Store as _;
-use durable_core::{Context, Insert, Job, JobError, Retention, WaitError, observe};
+use durable_core::{
+    Client, Context, Insert, InstanceId, Job, JobError, Retention, Status, WaitError, observe,
+};
 use durable_testing::memory::{Call, MemoryStore};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use serde::{Deserialize, Serialize};
@@ -88,6 +90,12 @@ impl Job for Unknown {
     }
 }
 
+async fn until_executing(client: &Client, id: InstanceId) {
+    while client.snapshot(id).await.expect("read").expect("there").status != Status::Executing {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Everything that an engine reports happens once: good and bad outcomes, lost answers, lost leases.
 async fn eventful() {
     let store = MemoryStore::new();
@@ -122,16 +130,7 @@ async fn eventful() {
     );
 
     let locked = insert(false, true).await.expect("inserted").id();
-    while client
-        .snapshot(locked)
-        .await
-        .expect("read")
-        .expect("there")
-        .status
-        != durable_core::Status::Executing
-    {
-        tokio::task::yield_now().await;
-    }
+    until_executing(&client, locked).await;
     store.declare_dead(vec![engine.worker()]).await.expect("declared");
     client
         .result::<()>(locked, HOUR)
@@ -145,16 +144,7 @@ async fn eventful() {
     faults.clear();
 
     let set_aside = insert(false, true).await.expect("inserted").id();
-    while client
-        .snapshot(set_aside)
-        .await
-        .expect("read")
-        .expect("there")
-        .status
-        != durable_core::Status::Executing
-    {
-        tokio::task::yield_now().await;
-    }
+    until_executing(&client, set_aside).await;
     let unknown = Insert::job(Unknown).queue("chores");
     client.insert(unknown).await.expect("inserted");
     // The collector looks every ten seconds, the surveyor once a minute.
@@ -205,7 +195,8 @@ fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
         (
             "call",
             &[
-                "claim", "commit", "release", "beat", "register", "reap", "collect", "resolve", "retire", "survey",
+                "claim", "commit", "release", "beat", "register", "reap", "collect", "resolve", "retire",
+                "survey",
             ],
         ),
         (
@@ -232,7 +223,9 @@ fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
         assert!(total(&values, happened) > 0, "{happened} counted nothing");
     }
     assert_eq!(total(&values, observe::INSERTED), 7, "duplicates are not counted");
-    let unknown = values.iter().find(|(name, _, _)| name == observe::UNKNOWN_MACHINES);
+    let unknown = values
+        .iter()
+        .find(|(name, _, _)| name == observe::UNKNOWN_MACHINES);
     assert_eq!(
         unknown.map(|(_, _, value)| value),
         Some(&DebugValue::Gauge(1.0.into())),

@@ -77,6 +77,11 @@ impl Scheduler {
 
     async fn claim(&mut self, feed: &mut Feed, limit: usize) {
         let worker = Arc::clone(&self.worker.borrow_and_update());
+        if worker.stopping.is_cancelled() {
+            // The lease seems lost: what started now would be told to stop at once.
+            self.wait_for_new_worker().await;
+            return;
+        }
         let number = worker.claims.ask();
         let request = ClaimRequest {
             worker: worker.id,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use durable_core::store::{Beat, ClaimRequest};
-use durable_core::{ProcessIdentity, Status, Store, WorkerId};
+use durable_core::store::{Beat, ClaimRequest, NewInstance, Survey};
+use durable_core::{MachineKey, ProcessIdentity, Status, Store, WorkerId};
 
-use super::scene::{HOUR, Scene, assert_dead, done};
+use super::scene::{HOUR, Scene, assert_dead, done, entry, later, machine, queue};
 
 async fn beat(scene: &Scene, worker: WorkerId, lease: Duration) -> Beat {
     let mut beat = scene.store.heart().beat(worker, lease).await.expect("answered");
@@ -174,7 +174,10 @@ pub async fn a_survey_tells_of_maintenance_and_of_unknown_machines(store: Arc<dy
     let scene = Scene::new(store).await;
     let survey = || async {
         let known: Arc<[_]> = Arc::new([entry().machine, machine("unused", 1)]);
-        let survey = scene.store.survey(vec![queue("default"), queue("mail")], known).await;
+        let survey = scene
+            .store
+            .survey(vec![queue("default"), queue("mail")], known)
+            .await;
         survey.expect("surveyed")
     };
     let everything = Survey {
@@ -201,7 +204,13 @@ pub async fn a_survey_tells_of_maintenance_and_of_unknown_machines(store: Arc<dy
         ])
         .await;
     let unknown = vec![(queue("mail"), newer)];
-    assert_eq!(survey().await, Survey { unknown: unknown.clone(), ..everything });
+    assert_eq!(
+        survey().await,
+        Survey {
+            unknown: unknown.clone(),
+            ..everything
+        }
+    );
     scene.declare_dead(scene.worker).await;
     let nobody = Survey {
         unknown,
