@@ -10,7 +10,7 @@ use crate::insert::insert;
 
 /// Inserts in the transaction of a connection: the instances exist exactly if the caller commits.
 ///
-/// Schedulers find them at their next poll, or when the caller pokes the queue after the commit.
+/// Schedulers find them at their next poll after the commit.
 pub struct TransactionClient<'c> {
     store: PgStore,
     connection: &'c mut PgConnection,
