@@ -149,7 +149,8 @@ pub struct ClaimRequest {
 pub struct Claimed {
     /// The instances, in the order of rule CLAIM-1.
     pub instances: Vec<ClaimedInstance>,
-    /// How long until the next instance of the queue that waits for its time; `None` when there is none.
+    /// How long until the next instance of the queue that waits for its time, or less when the store wants to
+    /// be asked again sooner; `None` when there is none.
     pub next_due: Option<Duration>,
 }
 

@@ -28,8 +28,25 @@ pub(crate) async fn lanes(
 pub(crate) async fn claim(shared: &Shared, request: &ClaimRequest) -> Result<Option<Claimed>, sqlx::Error> {
     let lanes = lanes(shared, &request.queue, &request.machines).await?;
     let start = shared.low_water.start(&lanes, Instant::now());
-    let due_from = start.as_ref().and_then(|start| start.scheduled);
-    let claimed = claim_once(shared, request, &lanes, start).await?;
+    let due_from = start.as_ref().and_then(|(start, _)| start.scheduled);
+    let claimed = match start {
+        None => claim_once(shared, request, &lanes, None).await?,
+        Some((start, whole_again_in)) => {
+            match claim_once(shared, request, &lanes, Some(start)).await? {
+                // There may be something in front of the marks. An empty claim left no row, so its number is
+                // still free.
+                Some(nothing) if nothing.instances.is_empty() => {
+                    claim_once(shared, request, &lanes, None).await?
+                }
+                Some(mut claimed) => {
+                    let next = claimed.next_due.unwrap_or(whole_again_in);
+                    claimed.next_due = Some(next.min(whole_again_in));
+                    Some(claimed)
+                }
+                None => None,
+            }
+        }
+    };
     let due = |claimed: &Claimed| claimed.next_due == Some(Duration::ZERO);
     if !claimed.as_ref().is_some_and(due) {
         return Ok(claimed);
@@ -78,6 +95,7 @@ async fn claim_once(
     let mut claimed = Claimed::default();
     let mut scanned = Scanned {
         took: Duration::ZERO,
+        rows: rows.len(),
         last: vec![None; lanes.len()],
         due: None,
     };

@@ -4,15 +4,18 @@
 //! that may be claimed, and each scan from the beginning walks over all of them. So when scans are measured
 //! slow, claims start where the last one ended, and one from the beginning takes at most a twentieth of the
 //! time. What it finds behind the mark, an urgent row or one that was given back, has waited for no longer
-//! than twenty such scans. While scans are fast, as they are without such a session, every one starts at the
-//! beginning.
+//! than twenty such scans: a claim that left it says that it wants to look again by then, and one that finds
+//! nothing looks from the beginning before it says so. While scans are fast, as they are without such a
+//! session, or few rows were claimed, every one starts at the beginning.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A scan that takes longer than this is slow.
+/// A scan that takes longer than this is slow, ...
 const SLOW: Duration = Duration::from_millis(5);
+/// ... if this many rows were claimed since the last fast one: a busy machine alone is no reason.
+const MANY: usize = 5_000;
 /// A slow scan from the beginning is followed by this many times as long without one.
 const PAUSE: u32 = 20;
 
@@ -35,6 +38,8 @@ pub(crate) struct Start {
 pub(crate) struct Scanned {
     /// How long it took to find the first row.
     pub(crate) took: Duration,
+    /// How many rows were taken.
+    pub(crate) rows: usize,
     /// The last row that was taken of each lane.
     pub(crate) last: Vec<Option<Mark>>,
     /// The earliest row of `scheduled`.
@@ -48,8 +53,8 @@ pub(crate) struct LowWater {
 }
 
 impl LowWater {
-    /// Where to start: at the marks, or at the beginning.
-    pub(crate) fn start(&self, lanes: &[i32], now: Instant) -> Option<Start> {
+    /// Where to start: at the marks, and how long until the next scan from the beginning; or there.
+    pub(crate) fn start(&self, lanes: &[i32], now: Instant) -> Option<(Start, Duration)> {
         self.lock().get(lanes).and_then(|scans| scans.start(now))
     }
 
@@ -71,18 +76,23 @@ struct Scans {
     marks: Start,
     /// When the next scan has to start at the beginning; `None` while scans are fast.
     whole_again: Option<Instant>,
+    /// How many rows were taken since the last fast scan from the beginning.
+    taken: usize,
 }
 
 impl Scans {
-    fn start(&self, now: Instant) -> Option<Start> {
-        self.whole_again
-            .is_some_and(|again| now < again)
-            .then(|| self.marks.clone())
+    fn start(&self, now: Instant) -> Option<(Start, Duration)> {
+        let left = self.whole_again?.checked_duration_since(now)?;
+        (!left.is_zero()).then(|| (self.marks.clone(), left))
     }
 
     fn ended(&mut self, whole: bool, scanned: Scanned, now: Instant) {
+        self.taken += scanned.rows;
         if whole {
-            self.whole_again = (scanned.took > SLOW).then(|| now + scanned.took * PAUSE);
+            if scanned.took <= SLOW {
+                self.taken = 0;
+            }
+            self.whole_again = (self.taken >= MANY).then(|| now + scanned.took * PAUSE);
             self.marks = Start {
                 ready: scanned.last,
                 scheduled: scanned.due,
@@ -108,22 +118,25 @@ mod tests {
         })
     }
 
-    fn scanned(milliseconds: u64, last: Option<Mark>) -> Scanned {
+    fn scanned(milliseconds: u64, rows: usize, last: Option<Mark>) -> Scanned {
         Scanned {
             took: Duration::from_millis(milliseconds),
+            rows,
             last: vec![last],
             due: Some(9),
         }
     }
 
     #[test]
-    fn fast_scans_start_at_the_beginning() {
+    fn fast_scans_and_scans_of_few_rows_start_at_the_beginning() {
         // contract: CLAIM-1, CLAIM-2
         let now = Instant::now();
         let mut scans = Scans::default();
         assert_eq!(scans.start(now), None);
-        scans.ended(true, scanned(5, mark(1)), now);
-        assert_eq!(scans.start(now), None);
+        scans.ended(true, scanned(5, MANY, mark(1)), now);
+        assert_eq!(scans.start(now), None, "fast");
+        scans.ended(true, scanned(100, MANY - 1, mark(2)), now);
+        assert_eq!(scans.start(now), None, "a busy machine");
     }
 
     #[test]
@@ -131,23 +144,22 @@ mod tests {
         // contract: CLAIM-1, CLAIM-2
         let now = Instant::now();
         let mut scans = Scans::default();
-        scans.ended(true, scanned(40, mark(5)), now);
-        let start = scans.start(now);
-        assert_eq!(
-            start.as_ref().map(|start| (start.ready[0], start.scheduled)),
-            Some((mark(5), Some(9)))
-        );
-        scans.ended(false, scanned(0, mark(8)), now);
-        scans.ended(false, scanned(0, mark(6)), now);
-        scans.ended(false, scanned(0, None), now);
-        assert_eq!(
-            scans.start(now).map(|start| start.ready[0]),
-            Some(mark(8)),
-            "marks only rise"
-        );
-        let later = now + Duration::from_millis(40) * PAUSE;
-        assert_eq!(scans.start(later), None, "rows behind the mark are found");
-        scans.ended(true, scanned(1, None), later);
-        assert_eq!(scans.start(later), None, "fast again");
+        let pause = Duration::from_millis(40) * PAUSE;
+        scans.ended(true, scanned(40, MANY, mark(5)), now);
+        let start = Start {
+            ready: vec![mark(5)],
+            scheduled: Some(9),
+        };
+        assert_eq!(scans.start(now), Some((start, pause)));
+        scans.ended(false, scanned(0, 1, mark(8)), now);
+        scans.ended(false, scanned(0, 1, mark(6)), now);
+        scans.ended(false, scanned(0, 0, None), now);
+        let marked = scans.start(now).map(|(start, _)| start.ready);
+        assert_eq!(marked, Some(vec![mark(8)]), "marks only rise");
+        assert_eq!(scans.start(now + pause), None, "rows behind the mark are found");
+        scans.ended(true, scanned(1, 0, None), now + pause);
+        assert_eq!(scans.start(now + pause), None, "fast again");
+        scans.ended(true, scanned(40, 1, mark(9)), now + pause);
+        assert_eq!(scans.start(now + pause), None, "few since then");
     }
 }
