@@ -237,3 +237,32 @@ async fn nodes_that_insert_the_same_keys_in_opposite_orders_never_deadlock() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_claim_takes_an_instance_that_somebody_else_has_locked() {
+    // contract: CLAIM-3, OUT-6
+    let fixture = Fixture::new().await;
+    let inserted = fixture.insert(vec![noop(), noop()]).await;
+    let pool = fixture.database.pool(2).await.expect("a pool");
+    // What the insert of a row that refers to the instance takes, and what a delivery to it takes.
+    let locks = [
+        "SELECT FROM durable.instances WHERE id = $1 FOR KEY SHARE",
+        "SELECT FROM durable.instances WHERE id = $1 FOR NO KEY UPDATE",
+    ];
+    let mut callers = Vec::new();
+    for (lock, inserted) in locks.into_iter().zip(&inserted) {
+        let mut caller = pool.begin().await.expect("begun");
+        let locked = sqlx::query(lock)
+            .bind(inserted.id().get())
+            .execute(&mut *caller)
+            .await;
+        locked.expect("locked");
+        callers.push(caller);
+    }
+    let claimed: Vec<_> = fixture.claim(1, 10).await.into_iter().map(|(id, _)| id).collect();
+    assert_eq!(
+        claimed,
+        [inserted[0].id(), inserted[1].id()],
+        "neither skipped nor waited for"
+    );
+}

@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn comments_name_rules() {
-        let source = "// contract: CLAIM-3, OUT-1\nfn a() {}\n    // contract: CORE-1\nlet x = 1; // contract: CORE-2\n";
+        let source = "// contract: RULE-3, RULE-1\nfn a() {}\n    // contract: OTHER-1\nlet x = 1; // contract: OTHER-2\n";
         assert_eq!(
             named_rules(source).collect::<Vec<_>>(),
-            [(1, "CLAIM-3"), (1, "OUT-1"), (3, "CORE-1")]
+            [(1, "RULE-3"), (1, "RULE-1"), (3, "OTHER-1")]
         );
     }
 
