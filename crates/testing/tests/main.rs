@@ -15,6 +15,7 @@ mod engine_memory;
 mod engine_metrics;
 mod engine_operation;
 mod engine_rules;
+mod engine_spans;
 mod histories;
 mod machine_failures;
 mod memory;
