@@ -88,6 +88,22 @@ pub enum EncodeError {
     /// A value of the outcome is out of range.
     #[error(transparent)]
     Invalid(#[from] InvalidValue),
+    /// A wait for no signal at all.
+    #[error("await_signals was given no signal name, so nothing could ever wake it; give it at least one")]
+    NoSignals,
+    /// A wait for the first 0 children.
+    #[error(
+        "schedule_children was told to wait for the first 0 children; say 1 or more, or use next to not wait"
+    )]
+    FirstZero,
+    /// A child that cannot be inserted.
+    #[error("child {index} of schedule_children (counted from 0) cannot be inserted: {source}")]
+    Child {
+        /// Which, in the order in which they were given.
+        index: usize,
+        /// Why.
+        source: Box<InsertError>,
+    },
 }
 
 /// What a store answers when it could not do what it was asked.
@@ -144,6 +160,26 @@ pub enum InsertError {
     State {
         /// The machine.
         machine: MachineKey,
+        /// Why.
+        source: EncodeError,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a signal was not delivered. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeliverError {
+    /// A value is out of range.
+    #[error(transparent)]
+    Invalid(#[from] InvalidValue),
+    /// The payload cannot be stored.
+    #[error("the payload of signal \"{name}\" cannot be stored: {source}")]
+    Payload {
+        /// The signal's name.
+        name: String,
         /// Why.
         source: EncodeError,
     },

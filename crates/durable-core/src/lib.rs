@@ -16,19 +16,25 @@ mod runtime;
 pub mod store;
 mod types;
 
-pub use client::Client;
-pub use context::Context;
+pub use client::{Client, SendSignal, Settled};
+pub use context::{ChildError, Context, SignalError};
 pub use error::{
-    EncodeError, Error, Failure, FailureKind, InsertError, InvalidValue, StartError, StoreError, WaitError,
+    DeliverError, EncodeError, Error, Failure, FailureKind, InsertError, InvalidValue, StartError,
+    StoreError, WaitError,
 };
 pub use insert::{DEFAULT_PRIORITY, Insert};
 pub use job::{Job, JobError, exponential_backoff};
 pub use machine::{Machine, StepResult};
-pub use outcome::{Cancel, Done, Next, Outcome, Retry, Stop, cancel, done, next, retry, stop};
+pub use outcome::{
+    Await, Cancel, Done, Next, Outcome, Retry, ScheduleChildren, Stop, WithTransaction, await_signal,
+    await_signals, cancel, done, next, retry, schedule_children, stop, with_transaction,
+};
 pub use process::ProcessIdentity;
 pub use runtime::{Drain, DrainError, Engine, EngineBuilder, Queue, Tally};
-pub use store::{Inserted, Retention, Snapshot, Store};
+pub use store::{
+    Child, Inserted, Operation, OperationFate, Retention, Signal, SignalFate, Snapshot, Store, Target,
+};
 pub use types::{
-    ClaimNumber, CorrelationKey, Fence, InstanceId, Json, MAX_DURATION, MAX_JSON_BYTES, MAX_NAME_BYTES,
-    MachineKey, QueueName, Scope, Status, WorkerId,
+    ClaimNumber, CorrelationKey, DeduplicationKey, Fence, InstanceId, Json, MAX_DURATION, MAX_JSON_BYTES,
+    MAX_NAME_BYTES, MachineKey, QueueName, Scope, SignalName, Status, WorkerId,
 };

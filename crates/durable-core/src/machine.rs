@@ -66,6 +66,10 @@ pub trait Machine: Serialize + DeserializeOwned + Send + Sync + Sized + 'static 
     /// is asked instead, so that a step that kills its process cannot loop for ever. Default 20.
     const MAX_CRASHES: u32 = 20;
 
+    /// Whether every [`next`](crate::next) without a delay runs ahead: at once in the same worker, without the queue, as
+    /// [`Next::ahead`](crate::Next::ahead) says for one. Default no.
+    const RUN_AHEAD: bool = false;
+
     /// The steps: an enum without fields, stored by its serde name.
     type Step: Serialize + DeserializeOwned + Send + 'static;
 

@@ -48,6 +48,8 @@ pub const WORKERS_DEAD: &str = "durable_workers_dead_total";
 pub const LEASES_LOST: &str = "durable_leases_lost_total";
 /// Counter: claims whose answer was lost and that were given back (rule CLAIM-6).
 pub const CLAIMS_RECOVERED: &str = "durable_claims_recovered_total";
+/// Counter: deadlines of waits that this process fired (rule SIG-4).
+pub const DEADLINES_FIRED: &str = "durable_deadlines_fired_total";
 /// Counter: terminal instances removed after their retention (rule OPS-3).
 pub const COLLECTED: &str = "durable_collected_total";
 /// Counter, labels `call` and `kind` (`transient`, `unknown`, `refused`, `fatal`): calls to the store that
@@ -60,6 +62,9 @@ impl Transition {
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Next { .. } => "next",
+            Self::Ahead { .. } => "ahead",
+            Self::Await { .. } => "await",
+            Self::ScheduleChildren { .. } => "schedule_children",
             Self::Retry { .. } => "retry",
             Self::GiveBack => "give_back",
             Self::Done { .. } => "done",
@@ -102,9 +107,9 @@ pub(crate) fn step_span(context: &Context) -> tracing::Span {
     tracing::info_span!(
         "step",
         machine = %context.machine,
-        step = context.step,
-        instance = %context.id,
-        attempt = context.attempt,
+        step = context.step(),
+        instance = %context.id(),
+        attempt = context.attempt(),
     )
 }
 
@@ -130,6 +135,7 @@ pub(crate) fn outcome(machine: &MachineKey, transition: &Transition, fate: Commi
         }
         CommitFate::Stale => counter!(STALE, "machine" => machine).increment(1),
         CommitFate::Locked => counter!(LOCKED, "machine" => machine).increment(1),
+        CommitFate::CancelRequested => {}
     }
 }
 
@@ -148,6 +154,10 @@ pub(crate) fn lease_lost() {
 
 pub(crate) fn claims_recovered(count: usize) {
     counter!(CLAIMS_RECOVERED).increment(count as u64);
+}
+
+pub(crate) fn deadlines_fired(count: u64) {
+    counter!(DEADLINES_FIRED).increment(count);
 }
 
 pub(crate) fn collected(count: u64) {

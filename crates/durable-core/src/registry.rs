@@ -6,23 +6,51 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::context::Context;
+use crate::context::{Context, StepTokens};
 use crate::error::{EncodeError, Failure, FailureKind, InvalidValue};
 use crate::job::{Job, JobError, exponential_backoff};
 use crate::machine::{Machine, StepResult, machine_key, step_from_name, step_name};
 use crate::outcome::Outcome;
 use crate::panic::run_guarded;
-use crate::store::{ClaimedInstance, Transition};
+use crate::store::{ClaimedInstance, OutcomeTransaction, Transition};
 use crate::types::{Json, MachineKey, checked_duration};
 
 /// A claimed instance and what its step may know.
 #[derive(Debug)]
 pub(crate) struct Work {
-    pub(crate) instance: ClaimedInstance,
+    pub(crate) instance: Arc<ClaimedInstance>,
     pub(crate) context: Context,
 }
 
-type Running = Pin<Box<dyn Future<Output = Transition> + Send>>;
+impl Work {
+    pub(crate) fn new(instance: ClaimedInstance, machine: MachineKey, tokens: StepTokens) -> Arc<Self> {
+        let instance = Arc::new(instance);
+        let context = Context {
+            instance: Arc::clone(&instance),
+            machine,
+            tokens,
+        };
+        Arc::new(Self { instance, context })
+    }
+}
+
+/// How a step ended.
+pub(crate) struct Ran {
+    pub(crate) transition: Transition,
+    /// What the transition is committed in, if the step has opened a transaction of its own (rule OPS-8).
+    pub(crate) transaction: Option<Box<dyn OutcomeTransaction>>,
+}
+
+impl From<Transition> for Ran {
+    fn from(transition: Transition) -> Self {
+        Self {
+            transition,
+            transaction: None,
+        }
+    }
+}
+
+type Running = Pin<Box<dyn Future<Output = Ran> + Send>>;
 
 /// A machine with its types erased.
 pub(crate) trait Handler: Send + Sync {
@@ -132,22 +160,21 @@ impl<M: Machine> Handler for MachineHandler<M> {
             let crashes = work.instance.crashes;
             if crashes > M::MAX_CRASHES {
                 // Even the error handler killed its worker.
-                return Transition::Failed {
-                    failure: crash_failure(crashes),
-                };
+                let failure = crash_failure(crashes);
+                return Transition::Failed { failure }.into();
             }
             if crashes == M::MAX_CRASHES && crashes > 0 {
                 return handle_error::<M>(&work, crash_failure(crashes)).await;
             }
             let (state, step) = match decode::<M>(&work) {
                 Ok(decoded) => decoded,
-                Err(transition) => return transition,
+                Err(transition) => return transition.into(),
             };
             let timeout = M::timeout(&step);
             let result = run_guarded(timeout, state.step(step, &work.context)).await;
             let failure = match flatten(result) {
                 Ok(outcome) => match encode(outcome) {
-                    Ok(transition) => return transition,
+                    Ok(ran) => return ran,
                     Err(error) => encoding_failure(&error),
                 },
                 Err(failure) => failure,
@@ -172,17 +199,17 @@ fn decode<M: Machine>(work: &Work) -> Result<(M, M::Step), Transition> {
 }
 
 /// Asks the error handler. If it fails too, the instance fails with both reasons.
-async fn handle_error<M: Machine>(work: &Work, failure: Failure) -> Transition {
+async fn handle_error<M: Machine>(work: &Work, failure: Failure) -> Ran {
     let (state, step) = match decode::<M>(work) {
         Ok(decoded) => decoded,
-        Err(transition) => return transition,
+        Err(transition) => return transition.into(),
     };
     let timeout = M::timeout(&step);
     let handled = run_guarded(timeout, state.on_error(step, &failure, &work.context)).await;
     let second = match flatten(handled) {
         Ok(Outcome::Stop(stop)) if stop.reason == failure.message => {
             // The default handler: keep the kind of the failure that led here.
-            return Transition::Failed { failure };
+            return Transition::Failed { failure }.into();
         }
         Ok(Outcome::Retry(mut retry)) => {
             retry.failure.get_or_insert(failure.clone());
@@ -191,14 +218,13 @@ async fn handle_error<M: Machine>(work: &Work, failure: Failure) -> Transition {
         Ok(outcome) => encode(outcome).map_err(|error| encoding_failure(&error)),
         Err(second) => Err(second),
     };
-    second.unwrap_or_else(|second| Transition::Failed {
-        failure: Failure::new(
-            failure.kind,
-            format!(
-                "{}; then the error handler failed: {}",
-                failure.message, second.message
-            ),
-        ),
+    second.unwrap_or_else(|second| {
+        let text = format!(
+            "{}; then the error handler failed: {}",
+            failure.message, second.message
+        );
+        let failure = Failure::new(failure.kind, text);
+        Transition::Failed { failure }.into()
     })
 }
 
@@ -206,12 +232,38 @@ fn flatten<M: Machine>(result: Result<StepResult<M>, Failure>) -> Result<Outcome
     result?.map_err(|error| Failure::from_error(&error))
 }
 
-fn encode<M: Machine>(outcome: Outcome<M>) -> Result<Transition, EncodeError> {
-    Ok(match outcome {
+fn encode<M: Machine>(outcome: Outcome<M>) -> Result<Ran, EncodeError> {
+    let transition = match outcome {
+        Outcome::WithTransaction(with) => {
+            return Ok(Ran {
+                transition: encode(*with.outcome)?.transition,
+                transaction: Some(with.transaction),
+            });
+        }
+        Outcome::Next(next) if next.ahead && next.delay.is_zero() => Transition::Ahead {
+            step: step_name(&next.step)?,
+            state: Json::encode(&next.state)?,
+        },
         Outcome::Next(next) => Transition::Next {
             step: step_name(&next.step)?,
             state: Json::encode(&next.state)?,
             delay: checked_duration("the delay of next", next.delay)?,
+        },
+        Outcome::Await(mut wait) => Transition::Await {
+            signals: wait.signals()?,
+            step: step_name(&wait.step)?,
+            state: Json::encode(&wait.state)?,
+            timeout: checked_timeout("the timeout of await_signals", wait.timeout)?,
+        },
+        Outcome::ScheduleChildren(fan_out) => Transition::ScheduleChildren {
+            step: step_name(&fan_out.step)?,
+            state: Json::encode(&fan_out.state)?,
+            children: fan_out.children?,
+            needed: match fan_out.needed {
+                Some(0) => return Err(EncodeError::FirstZero),
+                needed => needed,
+            },
+            timeout: checked_timeout("the timeout of schedule_children", fan_out.timeout)?,
         },
         Outcome::Retry(retry) => Transition::Retry {
             state: Some(Json::encode(&retry.state)?),
@@ -227,50 +279,59 @@ fn encode<M: Machine>(outcome: Outcome<M>) -> Result<Transition, EncodeError> {
         Outcome::Cancel(cancel) => Transition::Cancelled {
             failure: Failure::new(FailureKind::Cancelled, cancel.reason),
         },
-    })
+    };
+    Ok(transition.into())
+}
+
+fn checked_timeout(field: &'static str, timeout: Option<Duration>) -> Result<Option<Duration>, InvalidValue> {
+    timeout
+        .map(|timeout| checked_duration(field, timeout))
+        .transpose()
 }
 
 struct JobHandler<J>(PhantomData<fn() -> J>);
 
 impl<J: Job> Handler for JobHandler<J> {
     fn run(&self, work: Arc<Work>) -> Running {
-        Box::pin(async move {
-            let attempt = work.instance.attempt;
-            if attempt >= J::MAX_ATTEMPTS {
-                return Transition::Failed {
-                    failure: crash_failure(work.instance.crashes),
-                };
-            }
-            let job: J = match work.instance.state.decode() {
-                Ok(job) => job,
-                Err(error) => return undecodable(&work, "state", &error),
-            };
-            let result = run_guarded(J::timeout(), job.perform(&work.context)).await;
-            let (delay, failure) = match result {
-                Ok(Ok(output)) => {
-                    return match Json::encode(&output) {
-                        Ok(result) => Transition::Done { result },
-                        // Running it again would do the work again, and end the same.
-                        Err(error) => Transition::Failed {
-                            failure: encoding_failure(&error),
-                        },
-                    };
-                }
-                Ok(Err(JobError::Cancel(reason))) => {
-                    let failure = Failure::new(FailureKind::Cancelled, reason);
-                    return Transition::Cancelled { failure };
-                }
-                Ok(Err(JobError::Retry(error))) => (None, Failure::from_error(&error)),
-                Ok(Err(JobError::RetryAfter(delay, error))) => (Some(delay), Failure::from_error(&error)),
-                Err(failure) => (None, failure),
-            };
-            retry_job::<J>(attempt, delay, failure)
-        })
+        Box::pin(async move { perform::<J>(&work).await.into() })
     }
 
     fn handle(&self, _work: Arc<Work>, failure: Failure) -> Running {
-        Box::pin(async move { Transition::Failed { failure } })
+        Box::pin(async move { Transition::Failed { failure }.into() })
     }
+}
+
+async fn perform<J: Job>(work: &Work) -> Transition {
+    let attempt = work.instance.attempt;
+    if attempt >= J::MAX_ATTEMPTS {
+        return Transition::Failed {
+            failure: crash_failure(work.instance.crashes),
+        };
+    }
+    let job: J = match work.instance.state.decode() {
+        Ok(job) => job,
+        Err(error) => return undecodable(work, "state", &error),
+    };
+    let result = run_guarded(J::timeout(), job.perform(&work.context)).await;
+    let (delay, failure) = match result {
+        Ok(Ok(output)) => {
+            return match Json::encode(&output) {
+                Ok(result) => Transition::Done { result },
+                // Running it again would do the work again, and end the same.
+                Err(error) => Transition::Failed {
+                    failure: encoding_failure(&error),
+                },
+            };
+        }
+        Ok(Err(JobError::Cancel(reason))) => {
+            let failure = Failure::new(FailureKind::Cancelled, reason);
+            return Transition::Cancelled { failure };
+        }
+        Ok(Err(JobError::Retry(error))) => (None, Failure::from_error(&error)),
+        Ok(Err(JobError::RetryAfter(delay, error))) => (Some(delay), Failure::from_error(&error)),
+        Err(failure) => (None, failure),
+    };
+    retry_job::<J>(attempt, delay, failure)
 }
 
 fn retry_job<J: Job>(attempt: u32, delay: Option<Duration>, failure: Failure) -> Transition {

@@ -8,8 +8,9 @@ use sqlx::postgres::PgRow;
 use sqlx::{Row as _, ValueRef as _};
 
 use crate::connect::Shared;
+use crate::coordination::coordination;
 use crate::low_water::{Mark, Scanned, Start};
-use crate::values::{decode_error, unsigned};
+use crate::values::{decode_error, unsigned, visit};
 
 /// How many due rows of one lane one statement moves to `ready`.
 const PROMOTED_AT_ONCE: i32 = 1000;
@@ -135,6 +136,8 @@ async fn claim_once(
             state: Json::from_store(row.try_get("state")?),
             attempt: u32::try_from(row.try_get::<i32, _>("attempt")?).map_err(decode_error)?,
             crashes: u32::try_from(row.try_get::<i16, _>("crashes")?).map_err(decode_error)?,
+            visit: visit(&row)?,
+            coordination: coordination(row.try_get("coordination")?)?,
         });
     }
     let whole = start.is_none();

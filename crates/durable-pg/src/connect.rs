@@ -70,7 +70,7 @@ const IDLE_BEFORE_PING: Duration = Duration::from_secs(1);
 
 /// Every hot statement has one right plan: index probes in a nested loop. With these settings the planner
 /// cannot be led astray by statistics that are missing, stale, or from an empty table.
-const PLANNER: [(&str, &str); 6] = [
+pub(crate) const PLANNER: [(&str, &str); 6] = [
     ("enable_seqscan", "off"),
     ("enable_bitmapscan", "off"),
     ("enable_hashjoin", "off"),

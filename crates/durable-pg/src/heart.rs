@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use durable_core::store::{Beat, Heart};
-use durable_core::{ClaimNumber, StoreError, WorkerId};
+use durable_core::{ClaimNumber, InstanceId, StoreError, WorkerId};
 use sqlx::{Connection as _, PgConnection, Row as _};
 
 use crate::connect::Shared;
@@ -37,9 +37,11 @@ impl Heart for PgHeart {
             .map_err(|error| store_error(&error))?;
         self.connection = Some(connection);
         let Some(row) = row else { return Ok(Beat::Dead) };
-        let claims: Vec<i64> = row.try_get("claims").map_err(|error| store_error(&error))?;
+        let ids = |column| row.try_get(column).map_err(|error| store_error(&error));
+        let (claims, cancelled): (Vec<i64>, Vec<i64>) = (ids("claims")?, ids("cancelled")?);
         Ok(Beat::Alive {
             claims: claims.into_iter().map(ClaimNumber::new).collect(),
+            cancelled: cancelled.into_iter().map(InstanceId::new).collect(),
         })
     }
 }

@@ -42,6 +42,21 @@ enum Answer {
     LostRace,
 }
 
+/// The parent of the children of one fan-out.
+#[derive(Clone, Copy)]
+pub(crate) struct Parent {
+    pub(crate) id: i64,
+    pub(crate) fan_out: i32,
+}
+
+/// What is inserted: entries, and for each its lane and, if all of them are children, its parent.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch<'a> {
+    pub(crate) entries: &'a [NewInstance],
+    pub(crate) lanes: &'a [i32],
+    pub(crate) parents: Option<&'a [Parent]>,
+}
+
 /// Inserts a batch on a connection of the pool.
 pub(crate) async fn insert_batch(
     shared: &Shared,
@@ -50,18 +65,22 @@ pub(crate) async fn insert_batch(
     let lanes = entries.iter().map(|entry| (&entry.queue, &entry.machine));
     let lanes = shared.lanes.ids(shared, lanes).await?;
     let mut connection = shared.connection().await?;
-    insert(&mut connection, &shared.statements, entries, &lanes).await
+    let batch = Batch {
+        entries,
+        lanes: &lanes,
+        parents: None,
+    };
+    insert(&mut connection, &shared.statements, batch).await
 }
 
 /// Inserts entries whose lanes are known, on any connection; the answers stand in the order of the entries.
 pub(crate) async fn insert(
     connection: &mut PgConnection,
     statements: &Statements,
-    entries: &[NewInstance],
-    lanes: &[i32],
+    batch: Batch<'_>,
 ) -> Result<Vec<Inserted>, sqlx::Error> {
-    let mut answers = vec![Answer::LostRace; entries.len()];
-    insert_once(connection, statements, entries, lanes, &mut answers).await?;
+    let mut answers = vec![Answer::LostRace; batch.entries.len()];
+    insert_once(connection, statements, batch, &mut answers).await?;
     for _ in 1..TRIES {
         let lost = answers
             .iter()
@@ -72,10 +91,10 @@ pub(crate) async fn insert(
         }
         metrics::counter!(INSERT_RACES).increment(lost as u64);
         // From here on a part of the batch may be committed: no error may say that nothing was.
-        find_winners(connection, statements, entries, &mut answers)
+        find_winners(connection, statements, batch.entries, &mut answers)
             .await
             .map_err(uncertain)?;
-        insert_once(connection, statements, entries, lanes, &mut answers)
+        insert_once(connection, statements, batch, &mut answers)
             .await
             .map_err(uncertain)?;
     }
@@ -90,10 +109,14 @@ pub(crate) async fn insert(
 async fn insert_once(
     connection: &mut PgConnection,
     statements: &Statements,
-    entries: &[NewInstance],
-    lanes: &[i32],
+    batch: Batch<'_>,
     answers: &mut [Answer],
 ) -> Result<(), sqlx::Error> {
+    let Batch {
+        entries,
+        lanes,
+        parents,
+    } = batch;
     let open: Vec<usize> = (0..entries.len())
         .filter(|&at| matches!(answers.get(at), Some(Answer::LostRace)))
         .collect();
@@ -123,6 +146,13 @@ async fn insert_once(
                 .and_then(|(_, scope)| scope_literal(*scope))
         })
         .collect();
+    let parents = parents.map(|parents| {
+        let chosen = open.iter().filter_map(|&at| parents.get(at));
+        chosen
+            .map(|parent| (parent.id, parent.fan_out))
+            .unzip::<i64, i32, Vec<i64>, Vec<i32>>()
+    });
+    let (parent_ids, fan_outs) = parents.unzip();
     let row = sqlx::query(statements.insert.text())
         .bind(lane_ids)
         .bind(priorities)
@@ -132,6 +162,8 @@ async fn insert_once(
         .bind(states)
         .bind(&keys)
         .bind(scopes)
+        .bind(parent_ids)
+        .bind(fan_outs)
         .fetch_one(connection)
         .await?;
     let ids: Vec<i64> = row.try_get("ids")?;

@@ -4,6 +4,7 @@
 mod claim;
 mod commit;
 mod connect;
+mod coordination;
 mod error;
 mod heart;
 mod insert;
@@ -11,7 +12,11 @@ mod insert_group;
 mod lanes;
 mod low_water;
 pub mod migrate;
+mod operation;
+mod outcome_transaction;
 mod recovery;
+mod resolve;
+mod signals;
 mod snapshot;
 mod statements;
 mod store;
@@ -21,5 +26,6 @@ mod values;
 
 pub use connect::{ConnectError, PgStore, PgStoreBuilder};
 pub use insert::INSERT_RACES;
+pub use outcome_transaction::AttachedTransaction;
 pub use sqlx;
 pub use transaction::TransactionClient;

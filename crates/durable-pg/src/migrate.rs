@@ -16,12 +16,21 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "foundation",
-    breaking: false,
-    sql: include_str!("../migrations/0001_foundation.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "foundation",
+        breaking: false,
+        sql: include_str!("../migrations/0001_foundation.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "coordination",
+        // A program of before would end a child without telling its parent.
+        breaking: true,
+        sql: include_str!("../migrations/0002_coordination.sql"),
+    },
+];
 
 /// Why a migration, or the check of a schema, failed.
 #[derive(Debug, thiserror::Error)]

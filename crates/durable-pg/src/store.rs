@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use durable_core::store::{
-    ClaimRequest, Claimed, Collected, Commit, CommitFate, Heart, NewInstance, NewWorker, Reaped, Resolution,
-    Retention, Snapshot, Store, Survey,
+    ClaimRequest, Claimed, Collected, Commit, CommitRequest, Committed, Delivered, Expired, Heart,
+    NewInstance, NewSignal, NewWorker, Operated, Operation, Reaped, Resolution, Retention, Settlement,
+    Snapshot, Store, Survey, Target, Transition,
 };
 use durable_core::{
     ClaimNumber, CorrelationKey, Fence, Inserted, InstanceId, Json, MachineKey, ProcessIdentity, QueueName,
@@ -15,13 +16,16 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use crate::claim::{claim, lanes};
-use crate::commit::{commit, resolve};
+use crate::commit::commit;
 use crate::connect::PgStore;
 use crate::heart::PgHeart;
 use crate::insert::insert_batch;
 use crate::insert_group::InsertGroup;
+use crate::operation::operate;
 use crate::recovery::{reap, take_back};
-use crate::snapshot::snapshots;
+use crate::resolve::resolve;
+use crate::signals::{deliver, expire};
+use crate::snapshot::{settlements, snapshots};
 use crate::survey::survey;
 use crate::values::{decode_error, microseconds, unsigned};
 
@@ -117,16 +121,49 @@ impl Store for PgStore {
         claimed.ok_or(StoreError::WorkerDead)
     }
 
-    async fn commit(
-        &self,
-        worker: WorkerId,
-        outcomes: Arc<[Commit]>,
-        closed: Vec<ClaimNumber>,
-    ) -> Result<Vec<CommitFate>, StoreError> {
-        if outcomes.is_empty() && closed.is_empty() {
-            return Ok(Vec::new());
+    async fn commit(&self, request: CommitRequest) -> Result<Committed, StoreError> {
+        if request.outcomes.is_empty() && request.closed.is_empty() {
+            return Ok(Committed::default());
         }
-        self.run(|shared| async move { commit(&shared, worker, &outcomes, &closed).await })
+        let runs_ahead = |commit: &Commit| matches!(commit.transition, Transition::Ahead { .. });
+        if request.ahead.is_none() && request.outcomes.iter().any(runs_ahead) {
+            let message = "an outcome runs ahead, but the commit has no claim for it".to_owned();
+            return Err(StoreError::Fatal { message });
+        }
+        self.run(|shared| async move { commit(&shared, &request).await })
+            .await
+    }
+
+    async fn deliver(&self, signals: Vec<NewSignal>) -> Result<Delivered, StoreError> {
+        if signals.is_empty() {
+            return Ok(Delivered::default());
+        }
+        self.run(|shared| async move { deliver(&shared, &signals).await })
+            .await
+    }
+
+    async fn operate(&self, targets: Vec<Target>, operation: Operation) -> Result<Operated, StoreError> {
+        if targets.is_empty() {
+            return Ok(Operated::default());
+        }
+        self.run(|shared| async move { operate(&shared, &targets, &operation).await })
+            .await
+    }
+
+    async fn unfinished_children(&self, parents: Vec<InstanceId>) -> Result<Vec<InstanceId>, StoreError> {
+        self.run(|shared| async move {
+            let parents: Vec<i64> = parents.into_iter().map(InstanceId::get).collect();
+            let children: Vec<i64> = sqlx::query_scalar(shared.statements.unfinished_children.text())
+                .bind(parents)
+                .fetch_all(&mut *shared.connection().await?)
+                .await?;
+            Ok(children.into_iter().map(InstanceId::new).collect())
+        })
+        .await
+    }
+
+    async fn expire(&self, limit: usize) -> Result<Expired, StoreError> {
+        self.run(|shared| async move { expire(&shared, limit).await })
             .await
     }
 
@@ -194,6 +231,11 @@ impl Store for PgStore {
 
     async fn snapshots(&self, ids: Vec<InstanceId>) -> Result<Vec<Option<Snapshot>>, StoreError> {
         self.run(|shared| async move { snapshots(&shared, &ids).await })
+            .await
+    }
+
+    async fn settlements(&self, ids: Vec<InstanceId>) -> Result<Vec<Option<Settlement>>, StoreError> {
+        self.run(|shared| async move { settlements(&shared, &ids).await })
             .await
     }
 

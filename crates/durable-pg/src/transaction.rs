@@ -1,23 +1,24 @@
-//! Inserts in a transaction of the caller (rule INS-2).
+//! Inserts and signals in a transaction of the caller (rules INS-2, OUT-6).
 
 use durable_core::store::NewInstance;
-use durable_core::{Insert, InsertError, Inserted, StoreError};
+use durable_core::{DeliverError, Insert, InsertError, Inserted, SendSignal, StoreError};
 use sqlx::PgConnection;
 
 use crate::connect::PgStore;
 use crate::error::store_error;
-use crate::insert::insert;
+use crate::insert::{Batch, insert};
+use crate::signals::send;
 
-/// Inserts in the transaction of a connection: the instances exist exactly if the caller commits.
+/// Inserts and signals in the transaction of a connection: both take effect exactly if the caller commits.
 ///
-/// Schedulers find them at their next poll after the commit.
+/// Schedulers find what became runnable at their next poll after the commit.
 pub struct TransactionClient<'c> {
     store: PgStore,
     connection: &'c mut PgConnection,
 }
 
 impl PgStore {
-    /// Inserts through the caller's own connection or transaction (`&mut *transaction`).
+    /// Inserts and signals through the caller's own connection or transaction (`&mut *transaction`).
     pub fn in_transaction<'c>(&self, connection: &'c mut PgConnection) -> TransactionClient<'c> {
         TransactionClient {
             store: self.clone(),
@@ -49,9 +50,42 @@ impl TransactionClient<'_> {
         let lanes = entries.iter().map(|entry| (&entry.queue, &entry.machine));
         let work = async {
             let lanes = shared.lanes.ids(shared, lanes).await?;
-            insert(self.connection, &shared.statements, &entries, &lanes).await
+            let batch = Batch {
+                entries: &entries,
+                lanes: &lanes,
+                parents: None,
+            };
+            insert(self.connection, &shared.statements, batch).await
         };
         work.await
             .map_err(|error: sqlx::Error| store_error(&error).into())
+    }
+
+    /// Sends a signal when the transaction commits, and says whether there is a target now: `false` means that it is
+    /// missing or terminal, and nothing will be sent. One that has ended by the commit drops the signal. The target is
+    /// locked for no longer than the commit takes.
+    ///
+    /// # Errors
+    /// [`DeliverError`]. After an error of the database the caller's transaction is aborted, as after any failed
+    /// statement.
+    pub async fn send(&mut self, signal: SendSignal) -> Result<bool, DeliverError> {
+        Ok(self.send_all([signal]).await? == [true])
+    }
+
+    /// Sends a batch in one statement; the answers stand in the caller's order.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), for the first with a fault; then none was sent.
+    pub async fn send_all(
+        &mut self,
+        signals: impl IntoIterator<Item = SendSignal>,
+    ) -> Result<Vec<bool>, DeliverError> {
+        let signals = signals
+            .into_iter()
+            .map(SendSignal::encode)
+            .collect::<Result<Vec<_>, _>>()?;
+        send(self.connection, &self.store.shared.statements, &signals)
+            .await
+            .map_err(|error| store_error(&error).into())
     }
 }

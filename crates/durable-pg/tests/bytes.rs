@@ -58,7 +58,8 @@ async fn a_state_of_a_mebibyte_is_written_once_and_not_by_what_leaves_it_unchang
     assert_eq!(
         beat.expect("beaten"),
         Beat::Alive {
-            claims: vec![ClaimNumber::new(1)]
+            claims: vec![ClaimNumber::new(1)],
+            cancelled: vec![]
         }
     );
     counted.commit(&claimed, &again(), &[]).await;

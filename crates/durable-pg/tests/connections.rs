@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use durable_core::store::{ClaimRequest, Commit, NewWorker, Store, Transition};
+use durable_core::store::{ClaimRequest, Commit, CommitRequest, NewWorker, Store, Transition};
 use durable_core::{
     ClaimNumber, Client, Context, Engine, Insert, Job, JobError, Json, QueueName, Retention, Status, WorkerId,
 };
@@ -194,17 +194,10 @@ async fn drop_callers(connections: u32) {
             .claim(request(worker, 2 * number + 1))
             .await
             .expect("claimed");
-        let commits: Arc<[Commit]> = claimed
-            .instances
-            .iter()
-            .map(|instance| Commit {
-                id: instance.id,
-                fence: instance.fence,
-                transition: done(),
-            })
-            .collect();
+        let instances = claimed.instances.iter();
+        let commits: Vec<Commit> = instances.map(|one| Commit::of(one, done())).collect();
         let asked = commits.iter().map(|commit| (commit.id, commit.fence)).collect();
-        dropped_after(times, store.commit(worker, commits, vec![])).await;
+        dropped_after(times, store.commit(CommitRequest::new(worker, commits, vec![]))).await;
         dropped_after(times, store.resolve(worker, asked)).await;
         dropped_after(times, store.release(worker, vec![ClaimNumber::new(2 * number)])).await;
         dropped_after(times, store.reap(10)).await;

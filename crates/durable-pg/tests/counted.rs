@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use durable_core::store::{ClaimRequest, Commit, CommitFate, NewInstance, NewWorker, Transition};
+use durable_core::store::{
+    ClaimRequest, Commit, CommitFate, CommitRequest, NewInstance, NewWorker, Transition,
+};
 use durable_core::{
     ClaimNumber, Fence, Insert, InstanceId, Json, MachineKey, QueueName, Store as _, WorkerId,
 };
@@ -189,23 +191,25 @@ impl Counted {
         transition: &Transition,
         closed: &[i64],
     ) {
-        let commits: Arc<[Commit]> = claimed
+        let commits: Vec<Commit> = claimed
             .iter()
             .map(|&(id, fence)| Commit {
                 id,
                 fence,
+                parent: None,
+                received: 0,
                 transition: transition.clone(),
             })
             .collect();
         let closed = closed.iter().copied().map(ClaimNumber::new).collect();
-        let fates = self
+        let committed = self
             .store
-            .commit(self.worker, commits, closed)
+            .commit(CommitRequest::new(self.worker, commits, closed))
             .await
             .expect("committed");
         assert!(
-            fates.iter().all(|fate| *fate == CommitFate::Committed),
-            "{fates:?}"
+            committed.fates.iter().all(|fate| *fate == CommitFate::Committed),
+            "{committed:?}"
         );
     }
 }

@@ -20,6 +20,9 @@ pub(crate) struct Rows {
     pub(crate) orphaned: i64,
     /// Done, in lists of [`BATCH`].
     pub(crate) terminal: i64,
+    /// In lane 1, waiting for the signal `go` with a deadline that is over, each a child of an executing instance, with
+    /// another signal in its inbox; and ten ready ones in lane 5, with an inbox and with these as their children.
+    pub(crate) parked: i64,
 }
 
 /// How many instances a claim, or a list of finished ones, names.
@@ -33,13 +36,15 @@ pub(crate) const OVERDUE: i64 = 5_000_000;
 pub(crate) const EXECUTING: i64 = 6_000_000;
 pub(crate) const ORPHANED: i64 = 7_000_000;
 pub(crate) const TERMINAL: i64 = 8_000_000;
+pub(crate) const PARKED: i64 = 9_000_000;
+pub(crate) const JOINING: i64 = 10_000_000;
 
 /// The lanes and the two workers that the rows belong to. Every tenth live instance has a correlation key.
 pub(crate) async fn prepare(connection: &mut PgConnection) {
     run(
         connection,
         "INSERT INTO durable.lanes (id, queue, machine, machine_version) \
-         SELECT n, 'default', 'machine-' || n, 0 FROM generate_series(1, 4) AS n",
+         SELECT n, 'default', 'machine-' || n, 0 FROM generate_series(1, 5) AS n",
     )
     .await;
     run(
@@ -51,7 +56,7 @@ pub(crate) async fn prepare(connection: &mut PgConnection) {
     .await;
     run(connection, "SELECT setval('durable.instances_id_seq', 900000000)").await;
     run(connection, "SELECT setval('durable.workers_id_seq', 2)").await;
-    run(connection, "SELECT setval('durable.lanes_id_seq', 4)").await;
+    run(connection, "SELECT setval('durable.lanes_id_seq', 5)").await;
 }
 
 /// Adds the rows; `after` is added to every id and claim number, so that it can be done twice.
@@ -85,6 +90,7 @@ pub(crate) async fn fill(connection: &mut PgConnection, rows: Rows, after: i64) 
     claims(connection, 1, EXECUTING + after, rows.executing, after).await;
     instances(connection, ORPHANED + after, rows.orphaned, 1, 0, old, "active").await;
     claims(connection, 2, ORPHANED + after, rows.orphaned, after).await;
+    coordinated(connection, rows.parked, after, old).await;
     instances(connection, TERMINAL + after, rows.terminal, 1, 0, old, "done").await;
     run(
         connection,
@@ -98,6 +104,40 @@ pub(crate) async fn fill(connection: &mut PgConnection, rows: Rows, after: i64) 
     .await;
 }
 
+/// What is parked, and what has joined children.
+async fn coordinated(connection: &mut PgConnection, count: i64, after: i64, old: &str) {
+    let (parked, joining) = (PARKED + after, JOINING + after);
+    instances(connection, parked, count, 1, 0, old, "active").await;
+    place(connection, "ready", joining, 10, 5, 0, old).await;
+    for statement in [
+        format!(
+            "UPDATE durable.instances SET status = 'awaiting_signal', awaited = '{{go}}', deadline_at = eligible_at, \
+             signals_received = 1, parent_id = CASE WHEN id <= {parked} + 30 THEN {joining} + 1 + id % 10 \
+             ELSE {EXECUTING} + {after} + id % 1000 END, parent_fan_out = 1 \
+             WHERE id > {parked} AND id <= {parked} + {count}"
+        ),
+        format!(
+            "UPDATE durable.instances SET signals_received = 1, fan_out = 1, children_left = 0 \
+             WHERE id > {joining} AND id <= {joining} + 10"
+        ),
+        format!(
+            "INSERT INTO durable.signals (instance_id, number, received_at, name, payload) \
+             SELECT id, 1, now(), 'other', '1' FROM durable.instances \
+             WHERE id > {parked} AND id <= {joining} + 10 AND signals_received = 1"
+        ),
+        format!(
+            "INSERT INTO durable.signal_keys (instance_id, deduplication_key) \
+             SELECT instance_id, 'key' FROM durable.signals WHERE instance_id > {parked} AND instance_id <= {joining} + 10"
+        ),
+        format!(
+            "INSERT INTO durable.deadlines (deadline_at, instance_id, seq) \
+             SELECT deadline_at, id, 0 FROM durable.instances WHERE id > {parked} AND id <= {parked} + {count}"
+        ),
+    ] {
+        run(connection, &statement).await;
+    }
+}
+
 /// Makes everything terminal, as a queue that was worked off leaves it, and leaves the dead rows where they were.
 pub(crate) async fn finish_everything(connection: &mut PgConnection) {
     for statement in [
@@ -105,6 +145,9 @@ pub(crate) async fn finish_everything(connection: &mut PgConnection) {
         "DELETE FROM durable.ready",
         "DELETE FROM durable.scheduled",
         "DELETE FROM durable.claims",
+        "DELETE FROM durable.signals",
+        "DELETE FROM durable.signal_keys",
+        "DELETE FROM durable.deadlines",
     ] {
         run(connection, statement).await;
     }

@@ -75,7 +75,7 @@ pub(crate) const INSERTS: [HotStatement; 2] = [
         insert_ten = "insert",
         "(array_fill(1, '{10}'), array_fill(0::smallint, '{10}'), array_fill(0::bigint, '{10}'), \
          array_fill(NULL::bigint, '{10}'), array_fill('run'::text, '{10}'), array_fill('{}'::text, '{10}'), \
-         array_fill(NULL::text, '{10}'), array_fill(NULL::text, '{10}'))",
+         array_fill(NULL::text, '{10}'), array_fill(NULL::text, '{10}'), NULL, NULL)",
         [],
         100
     ),
@@ -83,14 +83,14 @@ pub(crate) const INSERTS: [HotStatement; 2] = [
         insert_ten_with_keys = "insert",
         "(array_fill(1, '{10}'), array_fill(0::smallint, '{10}'), array_fill(3600000000::bigint, '{10}'), \
          array_fill(NULL::bigint, '{10}'), array_fill('run'::text, '{10}'), array_fill('{}'::text, '{10}'), \
-         '{key-1000010,key-1000020,a,b,c,d,e,f,g,h}', array_fill(NULL::text, '{10}'))",
+         '{key-1000010,key-1000020,a,b,c,d,e,f,g,h}', array_fill(NULL::text, '{10}'), NULL, NULL)",
         ["instances_correlation_guard"],
         160
     ),
 ];
 
 /// All others.
-pub(crate) const OTHERS: [HotStatement; 18] = [
+pub(crate) const OTHERS: [HotStatement; 32] = [
     hot!(
         claim_from_one_lane = "claim",
         "(1, 900000001, '{1}', 10, NULL, NULL, NULL, NULL)",
@@ -117,9 +117,104 @@ pub(crate) const OTHERS: [HotStatement; 18] = [
          '{pay,pay,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL}', \
          '{\"{}\",\"{}\",NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL}', \
          '{0,0,1000000,1000000,NULL,NULL,NULL,NULL,NULL,NULL}', array_fill(NULL::text, '{10}'), \
-         array_fill(NULL::text, '{10}'), '{3,4}')",
+         array_fill(NULL::text, '{10}'), '{3,4}', NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
         ["claims_pkey", "instances_pkey"],
         150
+    ),
+    // Five with parents, signals, waits and children; two of them end, and their parents are locked and counted down.
+    hot!(
+        commit_coordinated = "commit",
+        "(1, '{6000001,6000002,6000003,6000004,6000005}', '{1,1,1,1,1}', array_fill(0, '{5}'), \
+         '{ahead,await,schedule_children,done,cancelled}', '{pay,pay,pay,NULL,NULL}', '{\"{}\",\"{}\",\"{}\",NULL,NULL}', \
+         array_fill(0::bigint, '{5}'), array_fill(NULL::text, '{5}'), array_fill(NULL::text, '{5}'), '{}', \
+         '{NULL,NULL,NULL,9000001,9000002}', '{0,1,1,1,1}', '{NULL,\"{go}\",NULL,NULL,NULL}', \
+         '{NULL,1000000,1000000,NULL,NULL}', array_fill(NULL::integer, '{5}'), '{9000001,9000002}', 900000001)",
+        [
+            "claims_pkey",
+            "deadlines_pkey",
+            "instances_pkey",
+            "signal_keys_pkey",
+            "signals_pkey"
+        ],
+        150
+    ),
+    hot!(
+        claim_coordinated = "claim",
+        "(1, 900000001, '{5}', 10, NULL, NULL, NULL, NULL)",
+        [
+            "instances_parent",
+            "instances_pkey",
+            "lanes_pkey",
+            "ready_pkey",
+            "signals_pkey"
+        ],
+        400
+    ),
+    hot!(
+        expire_ten = "expire",
+        "(10)",
+        ["deadlines_pkey", "instances_pkey", "lanes_pkey"],
+        260
+    ),
+    hot!(
+        deliver_two = "deliver",
+        "('{9000001,NULL}', '{NULL,key-9000010}', '{go,go}', '{1,1}', '{new,key}')",
+        ["instances_correlation_guard"],
+        150
+    ),
+    hot!(
+        take_out_three = "take_out",
+        "('{1000001,4000001,9000001}', '{}')",
+        ["deadlines_pkey", "instances_pkey", "ready_pkey", "scheduled_pkey"],
+        60
+    ),
+    hot!(
+        wake_two = "wake",
+        "('{9000001,9000002}', false)",
+        ["deadlines_pkey", "instances_pkey"],
+        60
+    ),
+    hot!(
+        retry_two_now = "retry_now",
+        "('{4000001,4000002}')",
+        ["instances_pkey", "scheduled_pkey"],
+        60
+    ),
+    hot!(
+        restart_two = "restart",
+        "('{8000001,8000002}')",
+        ["instances_correlation_guard", "instances_pkey"],
+        60
+    ),
+    hot!(
+        fan_out_two = "fan_out",
+        "('{6000001,6000002}', '{NULL,1}', '{3,0}')",
+        ["instances_pkey"],
+        60
+    ),
+    hot!(
+        lock_three = "lock_instances",
+        "('{9000001,9000002,1000001}', true)",
+        ["instances_pkey"],
+        50
+    ),
+    hot!(
+        resolve_two_keys = "resolve_keys",
+        "('{key-9000010,nobody}')",
+        ["instances_correlation_guard"],
+        15
+    ),
+    hot!(
+        three_standings = "standings",
+        "('{1000001,4000001,9000001}')",
+        ["instances_pkey", "lanes_pkey", "ready_pkey", "scheduled_pkey"],
+        40
+    ),
+    hot!(
+        three_settlements = "settlements",
+        "('{1000001,8000001,9000001}')",
+        ["instances_pkey"],
+        15
     ),
     hot!(
         heartbeat = "heartbeat",
@@ -183,6 +278,12 @@ pub(crate) const OTHERS: [HotStatement; 18] = [
         ["instances_pkey", "scheduled_pkey"],
         120
     ),
+    hot!(
+        unfinished_children = "unfinished_children",
+        "('{10000001}')",
+        ["instances_parent"],
+        20
+    ),
     hot!(lock_claims = "lock_claims", "(1, '{1,2,3}')", ["claims_pkey"], 20),
     hot!(
         fencing_numbers = "fencing_numbers",
@@ -217,7 +318,7 @@ pub(crate) const LARGE: [HotStatement; 7] = [
         "(1, '{6000001,6000002,6000003,6000004,6000005,6000006,6000007,6000008,6000009,6000010, \
          6000011,6000012,6000013,6000014,6000015,6000016,6000017,6000018,6000019,6000020}', array_fill(1::bigint, '{20}'), array_fill(0, '{20}'), array_fill('done'::text, '{20}'), \
          array_fill(NULL::text, '{20}'), array_fill(NULL::text, '{20}'), array_fill(NULL::bigint, '{20}'), \
-         array_fill('1'::text, '{20}'), array_fill(NULL::text, '{20}'), '{2}')",
+         array_fill('1'::text, '{20}'), array_fill(NULL::text, '{20}'), '{2}', NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
         ["claims_pkey", "instances_pkey"],
         320
     ),
@@ -231,7 +332,7 @@ pub(crate) const LARGE: [HotStatement; 7] = [
         collect_a_hundred = "collect",
         "(0, 0, 0, 100)",
         ["finished_pkey", "instances_pkey"],
-        1650
+        1900
     ),
     hot!(
         twenty_snapshots = "snapshots",

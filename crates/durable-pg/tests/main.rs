@@ -29,3 +29,4 @@ mod schema;
 mod statement_budget;
 mod store;
 mod trail;
+mod transactions;

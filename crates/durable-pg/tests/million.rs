@@ -16,7 +16,8 @@ const MANY: Rows = Rows {
     overdue: 10,
     executing: 60_000,
     orphaned: 39_990,
-    terminal: 700_000,
+    terminal: 640_000,
+    parked: 60_000,
 };
 
 /// Just what the statements find something to do with.
@@ -28,6 +29,7 @@ const FEW: Rows = Rows {
     executing: 100,
     orphaned: 400,
     terminal: 100,
+    parked: 100,
 };
 
 /// The pages that each statement touches.
@@ -55,7 +57,16 @@ async fn buffers(rows: Rows) -> Vec<(&'static HotStatement, u64)> {
 
 /// As autovacuum leaves the tables; it also sets the hint bits that the first reader would.
 async fn vacuum(connection: &mut PgConnection) {
-    for table in ["instances", "ready", "scheduled", "claims", "finished"] {
+    for table in [
+        "instances",
+        "ready",
+        "scheduled",
+        "claims",
+        "finished",
+        "signals",
+        "signal_keys",
+        "deadlines",
+    ] {
         run(connection, &format!("VACUUM (ANALYZE, FREEZE) durable.{table}")).await;
     }
 }

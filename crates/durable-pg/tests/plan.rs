@@ -3,7 +3,16 @@
 use serde_json::Value;
 
 /// The tables that grow with the work. `workers`, `lanes` and `migrations` stay small.
-const GROWING: [&str; 5] = ["instances", "ready", "scheduled", "claims", "finished"];
+const GROWING: [&str; 8] = [
+    "instances",
+    "ready",
+    "scheduled",
+    "claims",
+    "finished",
+    "signals",
+    "signal_keys",
+    "deadlines",
+];
 
 /// A plan of one statement.
 pub(crate) struct Plan(Value);

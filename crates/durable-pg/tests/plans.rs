@@ -17,6 +17,7 @@ const ROWS: Rows = Rows {
     executing: 4000,
     orphaned: 2000,
     terminal: 8000,
+    parked: 4000,
 };
 
 /// What the planner knows when the statements meet [`ROWS`].
@@ -42,30 +43,27 @@ const STATISTICS: [Statistics; 5] = [
     Statistics::Fresh,
 ];
 
+const TABLES: [&str; 10] = [
+    "instances",
+    "ready",
+    "scheduled",
+    "claims",
+    "finished",
+    "workers",
+    "lanes",
+    "signals",
+    "signal_keys",
+    "deadlines",
+];
+
 async fn analyse(connection: &mut PgConnection) {
-    for table in [
-        "instances",
-        "ready",
-        "scheduled",
-        "claims",
-        "finished",
-        "workers",
-        "lanes",
-    ] {
+    for table in TABLES {
         run(connection, &format!("ANALYZE durable.{table}")).await;
     }
 }
 
 async fn without_autovacuum(connection: &mut PgConnection) {
-    for table in [
-        "instances",
-        "ready",
-        "scheduled",
-        "claims",
-        "finished",
-        "workers",
-        "lanes",
-    ] {
+    for table in TABLES {
         run(
             connection,
             &format!("ALTER TABLE durable.{table} SET (autovacuum_enabled = off)"),

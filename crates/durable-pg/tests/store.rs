@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use durable_core::store::{ClaimRequest, Commit, CommitFate, NewInstance, NewWorker, Resolution, Transition};
+use durable_core::store::{
+    ClaimRequest, Commit, CommitFate, CommitRequest, NewInstance, NewWorker, Resolution, Transition,
+};
 use durable_core::{
     ClaimNumber, Context, Fence, Insert, Inserted, InstanceId, Job, JobError, Json, QueueName, Store,
     StoreError, WorkerId,
@@ -72,18 +74,21 @@ impl Fixture {
         transition: Transition,
         closed: Vec<ClaimNumber>,
     ) -> Vec<CommitFate> {
-        let commits: Arc<[Commit]> = claimed
+        let commits: Vec<Commit> = claimed
             .iter()
             .map(|&(id, fence)| Commit {
                 id,
                 fence,
+                parent: None,
+                received: 0,
                 transition: transition.clone(),
             })
             .collect();
         self.store
-            .commit(self.worker, commits, closed)
+            .commit(CommitRequest::new(self.worker, commits, closed))
             .await
             .expect("answered")
+            .fates
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use durable_core::{
-    Client, Context, Engine, EngineBuilder, Failure, Insert, Job, JobError, Machine, StepResult, done, next,
-    retry,
+    Client, Context, Engine, EngineBuilder, Failure, Insert, Job, JobError, Machine, StepResult,
+    await_signal, done, next, retry, schedule_children,
 };
 use durable_testing::{MemoryStore, assert_instance};
 use serde::{Deserialize, Serialize};
@@ -204,4 +204,111 @@ async fn a_row_that_a_transaction_holds_ends_the_drain_with_its_name() {
         text.contains(&format!("instance {id} (held.perform)")) && text.contains("another transaction"),
         "{text}"
     );
+}
+
+/// A tree: a parent that waits for a child, which waits for a signal.
+#[derive(Serialize, Deserialize)]
+struct Tree {
+    depth: u32,
+}
+
+impl Machine for Tree {
+    const NAME: &'static str = "tree";
+    const RUN_AHEAD: bool = true;
+    type Step = TreeStep;
+    type Result = String;
+
+    fn first_step() -> TreeStep {
+        TreeStep::Start
+    }
+
+    async fn step(self, step: TreeStep, context: &Context) -> StepResult<Self> {
+        match step {
+            TreeStep::Start => next(TreeStep::Grow, self).ok(),
+            TreeStep::Grow if self.depth == 0 => {
+                await_signal("sun", TreeStep::Bloom, self).timeout(HOUR).ok()
+            }
+            TreeStep::Grow => {
+                let child = Insert::machine(Tree {
+                    depth: self.depth - 1,
+                });
+                schedule_children(TreeStep::Bloom, self).child(child).ok()
+            }
+            TreeStep::Bloom if context.deadline_fired() => done("withered".to_owned()).ok(),
+            TreeStep::Bloom if self.depth == 0 => done(context.signal::<String>("sun")?).ok(),
+            TreeStep::Bloom => done(context.children()[0].done::<String>()?).ok(),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum TreeStep {
+    Start,
+    Grow,
+    Bloom,
+}
+
+#[tokio::test]
+async fn waits_children_and_running_ahead_work_in_a_drain_and_what_is_parked_stays_so() {
+    // contract: RUN-1, CHILD-1, CHILD-2, SIG-4
+    let store = MemoryStore::new();
+    let client = Client::new(store.clone());
+    let drain = || {
+        Engine::builder(store.clone())
+            .queue("default")
+            .machine::<Tree>()
+            .drain()
+    };
+    let mut trees = Vec::new();
+    for _ in 0..2 {
+        let tree = Insert::machine(Tree { depth: 1 });
+        trees.push(client.insert(tree).await.expect("inserted").id());
+    }
+    let tally = drain().await.expect("drained");
+    let outcomes = ["ahead", "schedule_children", "await", "done"].map(|name| tally.count(name));
+    assert_eq!(outcomes, [4, 2, 2, 0], "no deadline is collapsed");
+    let leaves: Vec<_> = (1..=4)
+        .map(durable_core::InstanceId::new)
+        .filter(|id| !trees.contains(id))
+        .collect();
+    client.signal(leaves[0], "sun", "blooms").await.expect("sent");
+    client.fire_deadline(leaves[1]).await.expect("fired");
+    let tally = drain().await.expect("drained");
+    assert_eq!(tally.count("done"), 4);
+    assert_instance(&client, trees[0])
+        .await
+        .is_done_with(&"blooms".to_owned());
+    assert_instance(&client, trees[1])
+        .await
+        .is_done_with(&"withered".to_owned());
+}
+
+/// Cancels itself while it runs, through the store that the test set.
+#[derive(Serialize, Deserialize)]
+struct Doomed;
+
+static DOOMED: OnceLock<MemoryStore> = OnceLock::new();
+
+impl Job for Doomed {
+    const NAME: &'static str = "doomed";
+    type Output = ();
+
+    async fn perform(&self, context: &Context) -> Result<(), JobError> {
+        let client = Client::new(DOOMED.get().expect("set by the test").clone());
+        client.cancel(context.id(), "by itself").await?;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_cancellation_that_comes_while_a_step_is_drained_wins() {
+    // contract: CANCEL-1
+    let store = DOOMED.get_or_init(MemoryStore::new).clone();
+    let client = Client::new(store.clone());
+    let id = client.insert(Insert::job(Doomed)).await.expect("inserted").id();
+    let drain = Engine::builder(store).queue("default").job::<Doomed>().drain();
+    let tally = drain.await.expect("drained");
+    assert_eq!((tally.count("cancelled"), tally.count("done")), (1, 0));
+    assert_instance(&client, id).await.has_failure("by itself");
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use durable_core::store::Store as _;
 use durable_core::{
-    Client, Context, Insert, InstanceId, Job, JobError, Retention, Status, WaitError, observe,
+    Client, Context, Insert, InstanceId, Job, JobError, Machine, Retention, Status, StepResult, WaitError,
+    await_signal, done, next, observe, schedule_children,
 };
 use durable_testing::memory::{Call, MemoryStore};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
@@ -77,6 +78,42 @@ fn values(snapshotter: &Snapshotter) -> Vec<(String, BTreeMap<String, String>, D
     .collect()
 }
 
+/// Runs ahead, waits for a signal until its deadline, and for a child.
+#[derive(Serialize, Deserialize)]
+struct Route;
+
+#[derive(Serialize, Deserialize)]
+enum RouteStep {
+    Start,
+    Wait,
+    Fork,
+    End,
+}
+
+impl Machine for Route {
+    const NAME: &'static str = "route";
+    const QUEUE: &'static str = "chores";
+    type Step = RouteStep;
+    type Result = ();
+
+    fn first_step() -> RouteStep {
+        RouteStep::Start
+    }
+
+    async fn step(self, step: RouteStep, _context: &Context) -> StepResult<Self> {
+        match step {
+            RouteStep::Start => next(RouteStep::Wait, self).ahead().ok(),
+            RouteStep::Wait => await_signal("go", RouteStep::Fork, self)
+                .timeout(Duration::from_secs(5))
+                .ok(),
+            RouteStep::Fork => schedule_children(RouteStep::End, self)
+                .child(chore(false, false).queue("chores"))
+                .ok(),
+            RouteStep::End => done(()).ok(),
+        }
+    }
+}
+
 /// A job that no engine here knows.
 #[derive(Serialize, Deserialize)]
 struct Unknown;
@@ -103,6 +140,7 @@ async fn eventful() {
     let engine = builder(&store)
         .queue("chores")
         .job::<Chore>()
+        .machine::<Route>()
         .lease(Duration::from_secs(8))
         .retention(Retention {
             failed: Duration::ZERO,
@@ -116,6 +154,9 @@ async fn eventful() {
     let first = insert(false, false).await.expect("inserted").id();
     assert!(insert(false, false).await.expect("answered").is_duplicate());
     client.result::<()>(first, HOUR).await.expect("done");
+
+    let route = client.insert(Insert::machine(Route)).await.expect("inserted");
+    client.result::<()>(route.id(), HOUR).await.expect("done");
 
     faults.fail_next(Call::Claim);
     faults.lose_next_answer(Call::Commit);
@@ -181,22 +222,44 @@ fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
         observe::LEASES_LOST,
         observe::CLAIMS_RECOVERED,
         observe::COLLECTED,
+        observe::DEADLINES_FIRED,
         observe::STORE_ERRORS,
     ];
     assert_eq!(emitted, BTreeSet::from(documented));
     let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
         ("queue", ["chores"].as_slice()),
-        ("machine", &["chore"]),
+        ("machine", &["chore", "route"]),
         (
             "transition",
-            &["next", "retry", "give_back", "done", "failed", "cancelled"],
+            &[
+                "next",
+                "ahead",
+                "await",
+                "schedule_children",
+                "retry",
+                "give_back",
+                "done",
+                "failed",
+                "cancelled",
+            ],
         ),
         ("result", &["found", "empty", "failed"]),
         (
             "call",
             &[
-                "claim", "commit", "release", "beat", "register", "reap", "collect", "resolve", "retire",
+                "claim",
+                "commit",
+                "release",
+                "beat",
+                "register",
+                "reap",
+                "collect",
+                "resolve",
+                "retire",
                 "survey",
+                "expire",
+                "settlements",
+                "commit_transaction",
             ],
         ),
         (
@@ -212,6 +275,12 @@ fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
             assert!(known, "{name}: label {label} = {value:?}");
         }
     }
+    for transition in ["ahead", "await", "schedule_children"] {
+        let counted = values.iter().any(|(name, labels, _)| {
+            name == observe::COMMITTED && labels.get("transition").is_some_and(|it| it == transition)
+        });
+        assert!(counted, "{transition}");
+    }
     for happened in [
         observe::STALE,
         observe::LOCKED,
@@ -219,10 +288,11 @@ fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
         observe::LEASES_LOST,
         observe::CLAIMS_RECOVERED,
         observe::COLLECTED,
+        observe::DEADLINES_FIRED,
     ] {
         assert!(total(&values, happened) > 0, "{happened} counted nothing");
     }
-    assert_eq!(total(&values, observe::INSERTED), 7, "duplicates are not counted");
+    assert_eq!(total(&values, observe::INSERTED), 8, "duplicates are not counted");
     let unknown = values
         .iter()
         .find(|(name, _, _)| name == observe::UNKNOWN_MACHINES);

@@ -193,6 +193,7 @@ struct Seen {
     attempt: u32,
     crashes: u32,
     stopping: bool,
+    key: String,
 }
 
 static SEEN: Mutex<Vec<(InstanceId, Seen)>> = Mutex::new(Vec::new());
@@ -225,6 +226,7 @@ impl Machine for Curious {
             attempt: context.attempt(),
             crashes: context.crashes(),
             stopping: context.stopping().is_cancelled(),
+            key: context.idempotency_key(),
         };
         SEEN.lock().expect("whole").push((context.id(), seen));
         match step {
@@ -267,7 +269,7 @@ async fn the_context_tells_what_runs_and_when_to_stop() {
         "the step was told, and ended"
     );
     assert_eq!(snapshot(&client, id).await.status, Status::Done);
-    let seen = |step: &str, attempt| {
+    let seen = |step: &str, attempt, visit| {
         let seen = Seen {
             machine: "curious".to_owned(),
             version: 3,
@@ -275,13 +277,19 @@ async fn the_context_tells_what_runs_and_when_to_stop() {
             attempt,
             crashes: 0,
             stopping: false,
+            key: format!("{id}-{step}-{visit}"),
         };
         (id, seen)
     };
     let all = SEEN.lock().expect("whole");
     assert_eq!(
         *all,
-        [seen("around", 0), seen("around", 1), seen("until_the_end", 0)]
+        [
+            seen("around", 0, 0),
+            seen("around", 1, 0),
+            seen("until_the_end", 0, 1)
+        ],
+        "a retry keeps the idempotency key"
     );
 }
 

@@ -13,17 +13,37 @@ async fn model() -> Arc<dyn Store> {
 
 #[tokio::test]
 async fn the_model_agrees_with_itself_and_the_histories_reach_every_answer() {
-    // contract: INS-3, ID-2, CLAIM-1, CLAIM-4, LEASE-2, OUT-3, OPS-3
+    // contract: INS-3, ID-2, CLAIM-1, CLAIM-4, LEASE-2, OUT-3, OUT-4, OPS-3, SIG-1, SIG-3, CHILD-1, CANCEL-3, RUN-1
     let reached = match check(Settings::default(), model, model).await {
         Ok(reached) => reached,
         Err(disagreement) => panic!("{disagreement}"),
     };
     for (call, words) in [
         ("insert", &["new", "duplicate", "refused"][..]),
-        ("claim", &["second", "dead", "some", "nothing"]),
-        ("commit", &["Committed", "Stale", "refused"]),
+        (
+            "claim",
+            &[
+                "second", "dead", "some", "nothing", "ahead", "woken", "joined", "awaits", "signal",
+                "received", "child", "sees", "fired",
+            ],
+        ),
+        (
+            "commit",
+            &["Committed", "Stale", "CancelRequested", "refused", "woke"],
+        ),
+        ("deliver", &["stored", "duplicate", "no", "woke"]),
+        (
+            "operate",
+            &["applied", "requested", "unchanged", "duplicate", "found", "woke"],
+        ),
+        ("expire", &["woke", "later", "nothing"]),
+        (
+            "settlements",
+            &["busy", "parked", "done", "failed", "cancelled", "removed"],
+        ),
+        ("unfinished_children", &["0", "1"]),
         ("resolve", &["Committed", "NotCommitted", "Lost"]),
-        ("beat", &["alive", "dead"]),
+        ("beat", &["alive", "dead", "must"]),
         (
             "snapshots",
             &[
@@ -35,6 +55,14 @@ async fn the_model_agrees_with_itself_and_the_histories_reach_every_answer() {
                 "removed",
                 "later",
                 "holds",
+                "awaiting",
+                "awaits",
+                "signal",
+                "child",
+                "waits",
+                "due",
+                "fired",
+                "must",
             ],
         ),
         ("find", &["nothing"]),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use durable_core::store::{ClaimRequest, NewInstance, NewWorker};
 use durable_core::{
     ClaimNumber, Client, Context, Engine, Failure, FailureKind, Insert, InstanceId, Json, MAX_DURATION,
-    MAX_JSON_BYTES, Machine, QueueName, Snapshot, Status, StepResult, Store, WaitError, cancel, done, next,
-    retry, stop,
+    MAX_JSON_BYTES, Machine, QueueName, Snapshot, Status, StepResult, Store, WaitError, await_signal,
+    await_signals, cancel, done, next, retry, schedule_children, stop,
 };
 use durable_testing::memory::MemoryStore;
 use serde::{Deserialize, Serialize, Serializer};
@@ -78,6 +78,14 @@ impl Machine for Faulty {
             "step that is no name" => return next(FaultyStep::NotAName(7), self).ok(),
             "long delay of next" => return next(FaultyStep::Recover, self).after(too_long).ok(),
             "long delay of retry" => return retry(self).after(too_long).ok(),
+            "wait for nothing" => return await_signals([""; 0], FaultyStep::Recover, self).ok(),
+            "wait without a name" => return await_signal("", FaultyStep::Recover, self).ok(),
+            "long wait" => {
+                return await_signal("go", FaultyStep::Recover, self)
+                    .timeout(too_long)
+                    .ok();
+            }
+            cause if cause.starts_with("children") => return self.children(),
             other => return stop(format!("no such cause: {other}")).ok(),
         }
         next(FaultyStep::Recover, self).ok()
@@ -97,6 +105,22 @@ impl Machine for Faulty {
             "timeout" => std::future::pending().await,
             "nul" => done(Text("c\0d".to_owned())).ok(),
             other => stop(format!("no such handler: {other}")).ok(),
+        }
+    }
+}
+
+impl Faulty {
+    /// Children with a fault.
+    fn children(self) -> StepResult<Self> {
+        let too_long = MAX_DURATION + Duration::from_secs(1);
+        let cause = self.cause.clone();
+        let child = || faulty("", "");
+        let children = schedule_children(FaultyStep::Recover, self).child(child());
+        match cause.as_str() {
+            "children, first of none" => children.first(0).ok(),
+            "children for long" => children.timeout(too_long).ok(),
+            "children, bad queue" => children.child(child().queue("")).child(child()).ok(),
+            _ => children.child(child().run_in(too_long)).ok(),
         }
     }
 }
@@ -158,6 +182,37 @@ async fn each_cause_reaches_the_error_handler_whose_outcome_counts() {
             "long delay of retry",
             FailureKind::Encoding,
             "the delay of retry lies",
+        ),
+        ("wait for nothing", FailureKind::Encoding, "at least one"),
+        (
+            "wait without a name",
+            FailureKind::Encoding,
+            "signal name is empty",
+        ),
+        (
+            "long wait",
+            FailureKind::Encoding,
+            "the timeout of await_signals lies",
+        ),
+        (
+            "children, first of none",
+            FailureKind::Encoding,
+            "the first 0 children",
+        ),
+        (
+            "children for long",
+            FailureKind::Encoding,
+            "the timeout of schedule_children lies",
+        ),
+        (
+            "children, bad queue",
+            FailureKind::Encoding,
+            "child 1 of schedule_children (counted from 0) cannot be inserted: queue is empty",
+        ),
+        (
+            "children, bad time",
+            FailureKind::Encoding,
+            "cannot be inserted: run_in lies",
         ),
     ];
     for (cause, kind, message) in causes {

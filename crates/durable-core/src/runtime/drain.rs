@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use super::builder::EngineBuilder;
 use super::worker::ClaimBook;
-use crate::context::Context;
+use crate::context::StepTokens;
 use crate::error::{Failure, FailureKind, StartError, StoreError};
-use crate::registry::Work;
-use crate::store::{ClaimRequest, ClaimedInstance, Commit, CommitFate, NewWorker, Roles, Transition};
+use crate::registry::{Ran, Work};
+use crate::store::{
+    ClaimRequest, ClaimedInstance, Commit, CommitFate, CommitRequest, NewWorker, Roles, Transition,
+};
 use crate::types::{ClaimNumber, InstanceId, QueueName, WorkerId};
 
 /// What a drain did.
@@ -22,7 +22,8 @@ use crate::types::{ClaimNumber, InstanceId, QueueName, WorkerId};
 pub struct Tally {
     /// Steps run, by machine and step: `"checkout.charge"`.
     pub steps: BTreeMap<String, u64>,
-    /// Outcomes committed, by name: `"next"`, `"retry"`, `"done"`, `"failed"`, `"cancelled"`.
+    /// Outcomes committed, by name: `"next"`, `"ahead"`, `"await"`, `"schedule_children"`, `"retry"`, `"done"`,
+    /// `"failed"`, `"cancelled"`.
     pub outcomes: BTreeMap<&'static str, u64>,
 }
 
@@ -89,6 +90,9 @@ const COMMIT_PAUSE: Duration = Duration::from_millis(10);
 /// (`run_in`, `run_at`, the delay of an outcome, the backoff of a job) becomes due at once, whatever its time. No
 /// role of the engine is started.
 ///
+/// What waits for signals stays parked, and so does what waits for children that stay parked: send the signal, or let
+/// the timeout pass with [`Client::fire_deadline`](crate::Client::fire_deadline), and drain again.
+///
 /// # Errors
 /// [`DrainError`]: the configuration, the store, or more than [`max_steps`](Self::max_steps) steps.
 ///
@@ -139,7 +143,9 @@ impl Drain {
         };
         let result = run.run(self.max_steps, self.due_only).await;
         let store = &run.builder.store;
-        let ended = store.commit(worker, Arc::new([]), run.claims.take_closed()).await;
+        let ended = store
+            .commit(CommitRequest::new(worker, [], run.claims.take_closed()))
+            .await;
         let retired = store.retire(worker).await;
         result?;
         ended?;
@@ -230,32 +236,30 @@ impl Run {
             return Ok(String::new());
         };
         let name = format!("{}.{}", machine.name(), instance.step);
-        let context = Context {
-            id: instance.id,
-            machine: machine.clone(),
-            step: instance.step.clone(),
-            attempt: instance.attempt,
-            crashes: instance.crashes,
-            stopping: CancellationToken::new(),
-        };
-        let work = Arc::new(Work { instance, context });
-        let mut transition = handler.run(Arc::clone(&work)).await;
-        *self.tally.steps.entry(name.clone()).or_default() += 1;
-        let mut fate = self.commit(&work, &transition).await;
-        if let Err(StoreError::Refused { message }) = fate {
-            let text = format!("the store refused the outcome: {message}");
-            let failure = Failure::new(FailureKind::Encoding, text);
-            transition = handler.handle(Arc::clone(&work), failure).await;
-            fate = self.commit(&work, &transition).await;
-        }
+        let work = Work::new(instance, machine.clone(), StepTokens::default());
         let claim = work.instance.fence.claim;
+        let (transition, fate) = if work.instance.coordination.cancel_requested {
+            self.offer(&work, Transition::cancelled().into()).await
+        } else {
+            let ran = handler.run(Arc::clone(&work)).await;
+            *self.tally.steps.entry(name.clone()).or_default() += 1;
+            match self.offer(&work, ran).await {
+                (_, Err(StoreError::Refused { message })) => {
+                    let text = format!("the store refused the outcome: {message}");
+                    let failure = Failure::new(FailureKind::Encoding, text);
+                    let ran = handler.handle(Arc::clone(&work), failure).await;
+                    self.offer(&work, ran).await
+                }
+                other => other,
+            }
+        };
         match fate {
             Ok(CommitFate::Committed) => {
                 *self.tally.outcomes.entry(transition.as_str()).or_default() += 1;
                 self.claims.settle(claim);
                 Ok(name)
             }
-            Ok(CommitFate::Stale) => {
+            Ok(CommitFate::Stale | CommitFate::CancelRequested) => {
                 self.claims.settle(claim);
                 Ok(name)
             }
@@ -272,34 +276,62 @@ impl Run {
         }
     }
 
+    /// Commits how a step ended, in its own transaction if it has one; as cancelled if that was asked for.
+    async fn offer(&self, work: &Work, ran: Ran) -> (Transition, Result<CommitFate, StoreError>) {
+        let transition = ran.transition;
+        let fate = match ran.transaction {
+            Some(transaction) => {
+                let outcome = Commit::of(&work.instance, through_the_queue(&transition));
+                let committed = transaction.commit(self.worker, outcome).await;
+                committed.and_then(|committed| only(&committed.fates))
+            }
+            None => self.commit(work, &transition).await,
+        };
+        if matches!(fate, Ok(CommitFate::CancelRequested)) {
+            let cancelled = Transition::cancelled();
+            let fate = self.commit(work, &cancelled).await;
+            return (cancelled, fate);
+        }
+        (transition, fate)
+    }
+
     /// Commits one outcome; tries again for a while as long as its row is locked.
     async fn commit(&self, work: &Work, transition: &Transition) -> Result<CommitFate, StoreError> {
-        let instance = &work.instance;
         for _ in 0..COMMIT_TRIES {
-            let commit = Commit {
-                id: instance.id,
-                fence: instance.fence,
-                transition: transition.clone(),
-            };
+            let commit = Commit::of(&work.instance, through_the_queue(transition));
             let closed = self.claims.take_closed();
             let store = &self.builder.store;
-            let committed = store.commit(self.worker, Arc::new([commit]), closed.clone());
+            let committed = store.commit(CommitRequest::new(self.worker, [commit], closed.clone()));
             let fates = match committed.await {
-                Ok(fates) => fates,
+                Ok(committed) => committed.fates,
                 Err(error) => {
                     self.claims.put_back(closed);
                     return Err(error);
                 }
             };
-            match fates.first() {
-                Some(CommitFate::Locked) => tokio::time::sleep(COMMIT_PAUSE).await,
-                Some(fate) => return Ok(*fate),
-                None => {
-                    let message = "the store gave no answer for an outcome".to_owned();
-                    return Err(StoreError::Fatal { message });
-                }
+            match only(&fates)? {
+                CommitFate::Locked => tokio::time::sleep(COMMIT_PAUSE).await,
+                fate => return Ok(fate),
             }
         }
         Ok(CommitFate::Locked)
     }
+}
+
+/// A drain runs one step after the other anyway, so what asks to run ahead is simply claimed again.
+fn through_the_queue(transition: &Transition) -> Transition {
+    match transition.clone() {
+        Transition::Ahead { step, state } => Transition::Next {
+            step,
+            state,
+            delay: Duration::ZERO,
+        },
+        other => other,
+    }
+}
+
+fn only(fates: &[CommitFate]) -> Result<CommitFate, StoreError> {
+    fates.first().copied().ok_or_else(|| StoreError::Fatal {
+        message: "the store gave no answer for an outcome".to_owned(),
+    })
 }

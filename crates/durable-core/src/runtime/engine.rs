@@ -12,6 +12,7 @@ use super::builder::EngineBuilder;
 use super::collector::Collector;
 use super::committer::Committer;
 use super::executor::Executor;
+use super::expirer::Expirer;
 use super::heartbeat::{Heartbeat, Keeper};
 use super::local::Local;
 use super::reaper::{Reaper, reap_all};
@@ -33,6 +34,8 @@ pub struct Engine {
     local: Arc<Local>,
     worker: watch::Receiver<Arc<Worker>>,
     slots: Vec<Arc<Slots>>,
+    /// Keeps the lanes open for outcomes that must be offered again while a shutdown waits for them.
+    _committer: Committer,
     shutdown_limit: Duration,
     /// Stops claiming and maintenance; also the parent of every step's token.
     stop: CancellationToken,
@@ -96,6 +99,7 @@ impl Engine {
         start_heartbeat(heartbeat, builder.heartbeat_thread);
         let keeper = Keeper {
             store: Arc::clone(&store),
+            local: Arc::clone(&local),
             new_worker,
             worker: worker_sender,
             stopping: stop.clone(),
@@ -107,7 +111,9 @@ impl Engine {
         let give_up: CancellationToken = give_up;
         let executor = Arc::new(Executor {
             registry: builder.registry,
-            committer,
+            local: Arc::clone(&local),
+            committer: committer.clone(),
+            run_ahead: builder.run_ahead,
             stop: stop.clone(),
             give_up: give_up.clone(),
         });
@@ -134,6 +140,10 @@ impl Engine {
                 stop: stop.clone(),
             };
             roles.spawn(scheduler.run());
+        }
+        if builder.reaper || !queues.is_empty() {
+            let (store, local, stop) = (Arc::clone(&store), Arc::clone(&local), stop.clone());
+            roles.spawn(Expirer { store, local, stop }.run());
         }
         let surveyor = Surveyor {
             store: Arc::clone(&store),
@@ -176,6 +186,7 @@ impl Engine {
             local,
             worker,
             slots,
+            _committer: committer,
             shutdown_limit: builder.shutdown_limit,
             stop,
             give_up,

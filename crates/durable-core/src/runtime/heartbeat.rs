@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::local::Local;
 use super::worker::Worker;
 use crate::observe;
 use crate::store::{Beat, Heart, NewWorker, Store};
@@ -62,6 +63,7 @@ impl Heartbeat {
 /// Acts on the answers to heartbeats.
 pub(crate) struct Keeper {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) local: Arc<Local>,
     pub(crate) new_worker: NewWorker,
     pub(crate) worker: watch::Sender<Arc<Worker>>,
     pub(crate) stopping: CancellationToken,
@@ -75,7 +77,8 @@ impl Keeper {
                 continue;
             }
             match beat {
-                Beat::Alive { claims } => {
+                Beat::Alive { claims, cancelled } => {
+                    cancelled.into_iter().for_each(|id| self.local.running.cancel(id));
                     self.give_back_unknown(&current, claims).await;
                     if current.stopping.is_cancelled() && !self.stopping.is_cancelled() {
                         self.worker

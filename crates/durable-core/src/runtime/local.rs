@@ -1,18 +1,24 @@
-//! What the engines and clients of one store share within one process: pokes, waiters, and engine names.
+//! What the engines and clients of one store share within one process: pokes, waiters, running steps, alarms, and
+//! engine names.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::types::{InstanceId, QueueName};
+use super::expirer::Alarms;
+use super::running::Running;
+use super::waiters::Waiters;
+use crate::types::QueueName;
 
 /// One per store and process.
 #[derive(Default)]
 pub(crate) struct Local {
     queues: Mutex<HashMap<QueueName, Vec<Weak<Notify>>>>,
-    waiters: Mutex<HashMap<InstanceId, Weak<Notify>>>,
     names: Mutex<HashSet<String>>,
+    pub(crate) waiters: Waiters,
+    pub(crate) running: Running,
+    pub(crate) alarms: Alarms,
 }
 
 /// A lock whose holder panicked is taken all the same: every change under these locks is one map operation.
@@ -62,28 +68,6 @@ impl Local {
                 .iter()
                 .filter_map(Weak::upgrade)
                 .for_each(|notify| notify.notify_one());
-        }
-    }
-
-    /// What wakes those who wait for an instance. Subscribe before reading the row.
-    pub(crate) fn subscribe(&self, id: InstanceId) -> Arc<Notify> {
-        let mut waiters = lock(&self.waiters);
-        if let Some(notify) = waiters.get(&id).and_then(Weak::upgrade) {
-            return notify;
-        }
-        waiters.retain(|_, waiter| waiter.strong_count() > 0);
-        let notify = Arc::new(Notify::new());
-        waiters.insert(id, Arc::downgrade(&notify));
-        notify
-    }
-
-    /// Wakes those who wait for an instance.
-    pub(crate) fn settled(&self, id: InstanceId) {
-        if let Some(notify) = lock(&self.waiters)
-            .remove(&id)
-            .and_then(|waiter| waiter.upgrade())
-        {
-            notify.notify_waiters();
         }
     }
 

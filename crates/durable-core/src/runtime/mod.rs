@@ -1,18 +1,26 @@
 //! The runtime: one file, one role. Roles talk through channels; shared state is small and named.
 
+mod alone;
+mod attempt;
 mod builder;
 mod collector;
 mod committer;
 mod drain;
 mod engine;
 mod executor;
+mod expirer;
 mod feed;
+mod finished;
 mod heartbeat;
 pub(crate) mod local;
+mod patient;
 mod reaper;
+mod running;
 mod scheduler;
+mod settler;
 mod slots;
 mod surveyor;
+pub(crate) mod waiters;
 mod worker;
 
 pub use builder::{EngineBuilder, Queue};

@@ -8,7 +8,8 @@
 -- statistics say.
 --
 -- Index: the primary key of ready, from the mark of each lane on, which normally is its beginning; that of
--- scheduled, one probe per lane; that of instances, one probe per claimed row.
+-- scheduled, one probe per lane; that of instances, one probe per claimed row; for a row that
+-- has any, its inbox and children, by the primary key of signals and instances_parent (rule CLAIM-5).
 -- A worker that was declared dead claims nothing; one whose row is gone fails the foreign key of claims.
 -- The commit may be lost in a crash of the server: then the rows are ready again, and outcomes of the lost
 -- claim find no claim (rule CLAIM-4).
@@ -124,11 +125,47 @@ FROM (
 LEFT JOIN (
     SELECT
         picked.instance_id, picked.seq, picked.lane_id, picked.priority, picked.eligible_at,
-        instance.step, instance.state, instance.attempt, instance.crashes
+        instance.step, instance.state, instance.attempt, instance.crashes, instance.visit, instance.coordination
     FROM picked
     CROSS JOIN LATERAL (
-        SELECT step, state::text AS state, attempt, crashes
-        FROM durable.instances
+        SELECT
+            step, state::text AS state, attempt, crashes, visit,
+            CASE
+                WHEN num_nonnulls(
+                    parent_id, signals_received, awaited, children_left, deadline_fired, cancellation
+                ) > 0 THEN json_build_object(
+                    'parent', parent_id,
+                    'received', coalesce(signals_received, 0),
+                    'awaited', coalesce(awaited, '{}'),
+                    'deadline_fired', coalesce(deadline_fired, false),
+                    'cancel_requested', cancellation IS NOT NULL,
+                    'inbox', CASE WHEN signals_received IS NOT NULL THEN (
+                        SELECT json_agg(
+                            json_build_object('number', number, 'name', name, 'payload', payload) ORDER BY number
+                        )
+                        FROM durable.signals
+                        WHERE instance_id = picked.instance_id
+                    ) END,
+                    'children', CASE WHEN children_left IS NOT NULL THEN (
+                        SELECT json_agg(
+                            json_build_object(
+                                'id', child.id, 'machine', lane.machine, 'version', lane.machine_version,
+                                'status', child.status, 'result', child.result, 'failure', child.failure
+                            )
+                            ORDER BY child.id
+                        )
+                        FROM durable.instances AS child
+                        CROSS JOIN LATERAL (
+                            SELECT machine, machine_version
+                            FROM durable.lanes
+                            WHERE id = child.lane_id
+                            LIMIT 1
+                        ) AS lane
+                        WHERE child.parent_id = picked.instance_id AND child.parent_fan_out = instances.fan_out
+                    ) END
+                )::text
+            END AS coordination
+        FROM durable.instances AS instances
         WHERE id = picked.instance_id
         LIMIT 1
     ) AS instance

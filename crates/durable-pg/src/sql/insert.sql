@@ -5,6 +5,8 @@
 -- and then do nothing: the caller of this statement sees an id that is neither inserted nor a duplicate.
 -- Keys are inserted in one order, so that two nodes with the same keys cannot deadlock (rule INS-4).
 --
+-- Children carry their parent ($9) and the number of its fan-out ($10).
+--
 -- Index: instances_correlation_guard, once per entry that has a key.
 -- Also runs on a caller's connection, so it holds nothing whose plan depends on statistics.
 WITH clock AS MATERIALIZED (
@@ -26,12 +28,16 @@ WITH clock AS MATERIALIZED (
         input.state,
         input.correlation_key,
         input.correlation_scope,
+        input.parent_id,
+        input.parent_fan_out,
         holder.id AS holder
     FROM clock
     CROSS JOIN unnest(
-        $1::integer[], $2::smallint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[]
+        $1::integer[], $2::smallint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
+        $9::bigint[], $10::integer[]
     ) WITH ORDINALITY AS input (
-        lane_id, priority, delay_us, at_us, step, state, correlation_key, correlation_scope, place
+        lane_id, priority, delay_us, at_us, step, state, correlation_key, correlation_scope,
+        parent_id, parent_fan_out, place
     )
     LEFT JOIN LATERAL (
         SELECT instance.id
@@ -41,8 +47,12 @@ WITH clock AS MATERIALIZED (
     ) AS holder ON input.correlation_key IS NOT NULL
 ), without_key AS (
     -- Apart, because ON CONFLICT costs each row one more record of WAL.
-    INSERT INTO durable.instances (id, inserted_at, eligible_at, lane_id, priority, step, state)
-    SELECT entry.id, clock.now, entry.eligible_at, entry.lane_id, entry.priority, entry.step, entry.state::jsonb
+    INSERT INTO durable.instances (
+        id, inserted_at, eligible_at, lane_id, priority, step, state, parent_id, parent_fan_out
+    )
+    SELECT
+        entry.id, clock.now, entry.eligible_at, entry.lane_id, entry.priority, entry.step, entry.state::jsonb,
+        entry.parent_id, entry.parent_fan_out
     FROM clock
     CROSS JOIN entry
     WHERE entry.correlation_key IS NULL
@@ -50,11 +60,12 @@ WITH clock AS MATERIALIZED (
 ), with_key AS (
     INSERT INTO durable.instances (
         id, inserted_at, eligible_at, lane_id, priority, step, state,
-        correlation_key, correlation_scope, correlation_guard
+        correlation_key, correlation_scope, correlation_guard, parent_id, parent_fan_out
     )
     SELECT
         entry.id, clock.now, entry.eligible_at, entry.lane_id, entry.priority, entry.step, entry.state::jsonb,
-        entry.correlation_key, entry.correlation_scope::text[], entry.correlation_key
+        entry.correlation_key, entry.correlation_scope::text[], entry.correlation_key,
+        entry.parent_id, entry.parent_fan_out
     FROM clock
     CROSS JOIN entry
     WHERE entry.correlation_key IS NOT NULL AND entry.holder IS NULL

@@ -1,6 +1,7 @@
 -- Reads instances as they stand; one that is not there is left out. Runnable and executing are told apart by
 -- the place row, which is found under the instance's own lane, priority and eligible time.
--- Index: the primary keys of instances, lanes, ready and scheduled, one probe each per instance.
+-- Index: the primary keys of instances, lanes, ready and scheduled, one probe each per instance; that of signals for one
+-- that has received any.
 SELECT
     input.place,
     lane.queue,
@@ -18,6 +19,20 @@ SELECT
     instance.result::text AS result,
     instance.failure::text AS failure,
     instance.correlation_guard,
+    instance.visit,
+    instance.awaited,
+    instance.deadline_fired,
+    instance.parent_id,
+    CASE WHEN instance.status = 'awaiting_children' THEN instance.children_left END AS children_left,
+    instance.cancellation IS NOT NULL AS cancel_requested,
+    CASE WHEN instance.signals_received IS NOT NULL THEN (
+        SELECT json_agg(json_build_object('number', number, 'name', name, 'payload', payload) ORDER BY number)::text
+        FROM durable.signals
+        WHERE instance_id = instance.id
+    ) END AS inbox,
+    CASE WHEN instance.status IN ('awaiting_signal', 'awaiting_children') THEN
+        (extract(epoch FROM instance.deadline_at - clock_timestamp()) * 1000000)::bigint
+    END AS deadline_us,
     (extract(epoch FROM instance.eligible_at - clock_timestamp()) * 1000000)::bigint AS due_us
 FROM unnest($1::bigint[]) WITH ORDINALITY AS input (id, place)
 CROSS JOIN LATERAL (

@@ -6,7 +6,9 @@ use std::time::Duration;
 use durable_core::store::{Beat, ClaimRequest, ClaimedInstance, Eligible, Inserted, NewInstance, Transition};
 use durable_core::{Status, Store};
 
-use super::scene::{HOUR, Scene, done, entry, failure, ids, json, later, machine, next, queue, retry, value};
+use super::scene::{
+    HOUR, Scene, alive, done, entry, failure, ids, json, later, machine, next, queue, retry, value,
+};
 
 /// Lower priorities first, then the earlier eligible time, and the order of the insert within one batch.
 pub async fn the_order_is_priority_then_time_then_insert(store: Arc<dyn Store>) {
@@ -163,11 +165,9 @@ pub async fn an_empty_claim_leaves_nothing_behind(store: Arc<dyn Store>) {
     let scene = Scene::new(store).await;
     scene.insert_one(later()).await;
     assert_eq!(scene.claim(10).await.len(), 0);
-    let beat = scene.store.heart().beat(scene.worker, HOUR).await;
-    assert_eq!(beat.expect("beaten"), Beat::Alive { claims: Vec::new() });
+    assert_eq!(scene.beat(scene.worker, HOUR).await, alive(&[]));
     scene.store.retire(scene.worker).await.expect("retired");
-    let beat = scene.store.heart().beat(scene.worker, HOUR).await;
-    assert_eq!(beat.expect("answered"), Beat::Dead);
+    assert_eq!(scene.beat(scene.worker, HOUR).await, Beat::Dead);
 }
 
 /// What executes is in no other claim, of the same worker or of another.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use durable_core::Store;
-use durable_core::store::Retention;
+use durable_core::store::{Operation, Retention};
 
 use super::scene::{HOUR, KEEP_NOTHING, Scene, cancelled, done, failed, later, next};
+use super::waiting::{cancel, child};
 
 /// Done, failed and cancelled instances go each at their own age.
 pub async fn each_status_is_kept_for_its_own_retention(store: Arc<dyn Store>) {
@@ -84,4 +85,75 @@ pub async fn what_is_not_terminal_is_never_collected(store: Arc<dyn Store>) {
     inserted.push(scene.insert_one(later()).await);
     assert_eq!(scene.collect_all(KEEP_NOTHING, 10).await, 0);
     assert!(scene.snapshots(&inserted).await.iter().all(Option::is_some));
+}
+
+/// A child that has ended is kept as long as its parent is not terminal, and goes then.
+pub async fn a_child_is_kept_for_its_unfinished_parent(store: Arc<dyn Store>) {
+    // contract: CHILD-4
+    let scene = Scene::new(store).await;
+    let (parent, children) = scene
+        .with_children(vec![child(), child(), child()], Some(1))
+        .await;
+    let unrelated = scene.insert_one(child()).await;
+    let all_but_one = scene.claim_children(2).await;
+    scene.committed(&all_but_one, done()).await;
+    scene.operate(vec![unrelated.into()], cancel("because")).await;
+    assert_eq!(
+        scene.collect_all(KEEP_NOTHING, 10).await,
+        1,
+        "only what is nobody's child"
+    );
+    let claimed = scene.claim_one().await;
+    assert_eq!(claimed.coordination.children.len(), 3);
+    scene.committed(&[claimed], next(Duration::ZERO)).await;
+    assert_eq!(
+        scene.collect_all(KEEP_NOTHING, 10).await,
+        0,
+        "it does not look at them any more, but might"
+    );
+    let claimed = scene.claim_one().await;
+    scene.committed(&[claimed], failed()).await;
+    assert_eq!(scene.collect_all(KEEP_NOTHING, 10).await, 3);
+    let there = scene
+        .snapshots(&[parent, children[0], children[1], children[2]])
+        .await;
+    let there: Vec<bool> = there.iter().map(Option::is_some).collect();
+    assert_eq!(there, [false, false, false, true]);
+    scene.end_child(done()).await;
+    assert_eq!(scene.collect_all(KEEP_NOTHING, 10).await, 1, "its parent is gone");
+}
+
+/// Children that are kept stand in nobody's way, also when a round is small.
+pub async fn kept_children_do_not_hold_up_the_collector(store: Arc<dyn Store>) {
+    // contract: CHILD-4, OPS-3
+    let scene = Scene::new(store).await;
+    scene.with_children(vec![child(); 6], None).await;
+    let claimed = scene.claim_children(5).await;
+    for one in &claimed {
+        scene.committed(std::slice::from_ref(one), done()).await;
+    }
+    scene.insert_plain(3).await;
+    for one in &scene.claim(3).await {
+        scene.committed(std::slice::from_ref(one), done()).await;
+    }
+    assert_eq!(scene.collect_all(KEEP_NOTHING, 2).await, 3);
+}
+
+/// One that was restarted is not collected for what it was before.
+pub async fn what_was_restarted_is_not_collected(store: Arc<dyn Store>) {
+    // contract: OPS-3, CANCEL-3
+    let scene = Scene::new(store).await;
+    let id = scene.insert_plain(1).await[0];
+    let claimed = scene.claim_one().await;
+    scene.committed(&[claimed], failed()).await;
+    scene.operate(vec![id.into()], Operation::Restart).await;
+    assert_eq!(scene.collect_all(KEEP_NOTHING, 10).await, 0);
+    let claimed = scene.claim_one().await;
+    scene.committed(&[claimed], failed()).await;
+    let only_done = Retention {
+        done: Duration::ZERO,
+        ..Retention::default()
+    };
+    assert_eq!(scene.collect_all(only_done, 10).await, 0);
+    assert_eq!(scene.collect_all(KEEP_NOTHING, 10).await, 1);
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use durable_core::store::{Beat, CommitFate, Inserted, Resolution, Transition};
+use durable_core::store::{CommitFate, Inserted, Resolution, Transition};
 use durable_core::{ClaimNumber, Fence, Scope, Status, Store};
 
 use super::scene::{
-    HOUR, Scene, assert_refused, cancelled, done, entry, failed, failure, ids, json, keyed, machine, next,
-    outcome, queue, retry, value,
+    HOUR, Scene, alive, assert_refused, cancelled, done, entry, failed, failure, ids, json, keyed, machine,
+    next, outcome, queue, retry, value,
 };
 
 const COMMITTED: [CommitFate; 1] = [CommitFate::Committed];
@@ -293,8 +293,7 @@ pub async fn a_closed_claim_is_forgotten(store: Arc<dyn Store>) {
     let fates = scene.commit_all(scene.worker, outcomes, numbers.to_vec()).await;
     assert_eq!(fates, COMMITTED);
     assert_eq!(scene.resolve(&first).await, [Resolution::Lost]);
-    let beat = scene.store.heart().beat(scene.worker, HOUR).await;
-    assert_eq!(beat.expect("beaten"), Beat::Alive { claims: Vec::new() });
+    assert_eq!(scene.beat(scene.worker, HOUR).await, alive(&[]));
     assert_eq!(scene.commit(&first, done()).await, STALE);
     assert_eq!(scene.claim(10).await.len(), 1, "the other step is there");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use durable_core::store::{Eligible, Inserted, NewInstance};
+use durable_core::store::{ClaimRequest, Coordination, Eligible, Inserted, NewInstance};
 use durable_core::{Scope, Status, Store};
 
 use super::scene::{HOUR, Scene, assert_refused, entry, ids, json, key, keyed, later, machine, queue, value};
@@ -33,7 +33,7 @@ pub async fn a_batch_of_any_size_is_answered_in_the_callers_order(store: Arc<dyn
 
 /// All that an entry says is found again.
 pub async fn a_new_instance_stands_as_it_was_given(store: Arc<dyn Store>) {
-    // contract: INS-1
+    // contract: INS-1, CLAIM-5
     let scene = Scene::new(store).await;
     let id = scene
         .insert_one(NewInstance {
@@ -56,6 +56,25 @@ pub async fn a_new_instance_stands_as_it_was_given(store: Arc<dyn Store>) {
     assert_eq!((snapshot.result, snapshot.failure), (None, None));
     assert_eq!(snapshot.correlation_key, Some(key("order-1")));
     assert_eq!(snapshot.due_in, Duration::ZERO);
+    assert_eq!(
+        (snapshot.visit, snapshot.parent, snapshot.children_left),
+        (0, None, 0)
+    );
+    assert_eq!((snapshot.awaited, snapshot.inbox), (Vec::new(), Vec::new()));
+    assert_eq!((snapshot.deadline_in, snapshot.deadline_fired), (None, false));
+    assert!(!snapshot.cancel_requested);
+    let request = ClaimRequest {
+        queue: queue("slow"),
+        machines: Arc::new([machine("billing", 7)]),
+        ..scene.ask(1)
+    };
+    let claimed = scene.answer(request).await.instances;
+    assert_eq!(claimed[0].visit, 0);
+    assert_eq!(
+        claimed[0].coordination,
+        Coordination::default(),
+        "it has to do with none"
+    );
 }
 
 /// An instance may be claimed at an instant of the caller's clock, which may have passed.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use durable_core::store::{Inserted, NewInstance, Transition};
+use durable_core::store::{Inserted, NewInstance, Operation, Transition};
 use durable_core::{Scope, Status, Store};
 
 use super::scene::{
     HOUR, KEEP_NOTHING, Scene, cancelled, done, entry, failed, ids, keyed, later, next, retry,
 };
+use super::waiting::{await_signals, cancel, child, fan_out};
 
 /// Whoever comes second is told who holds the key, in the same batch and in a later one.
 pub async fn a_taken_key_makes_a_duplicate_also_within_one_batch(store: Arc<dyn Store>) {
@@ -159,4 +160,60 @@ pub async fn a_key_is_held_while_its_instance_waits_for_its_time(store: Arc<dyn 
         assert_eq!(scene.find("k").await.is_some(), scope != Scope::UNTIL_STARTED);
         scene.commit(&claimed, done()).await;
     }
+}
+
+/// A wait outside of the scope frees the key for good; one that goes on at once was never there.
+pub async fn waiting_outside_of_the_scope_frees_the_key(store: Arc<dyn Store>) {
+    // contract: ID-2
+    let scene = Scene::new(store).await;
+    let at_work = Scope::of(&[Status::Runnable, Status::Executing]).expect("valid");
+    let waits = || [await_signals(&["a"], None), fan_out(vec![child()], None, None)];
+    for (scope, held) in [(at_work, false), (Scope::UNTIL_TERMINAL, true)] {
+        for wait in waits() {
+            let id = scene.insert_one(keyed("k", scope)).await;
+            let claimed = scene.claim_one().await;
+            scene.committed(&[claimed], wait).await;
+            assert_eq!(scene.find("k").await, held.then_some(id));
+            scene.operate(vec![id.into()], Operation::Wake).await;
+            assert_eq!(scene.find("k").await, held.then_some(id), "back in the scope");
+            let claimed = scene.claim_one().await;
+            scene.committed(&[claimed], done()).await;
+            assert_eq!(scene.find("k").await, None);
+        }
+    }
+    let id = scene.insert_one(keyed("k", at_work)).await;
+    for goes_on in [await_signals(&["a"], None), fan_out(Vec::new(), None, None)] {
+        scene.send(id, "a").await;
+        let claimed = scene.claim_one().await;
+        scene.committed(&[claimed], goes_on).await;
+        assert_eq!(scene.find("k").await, Some(id));
+    }
+    // Only one of the two kinds of waits may be in it.
+    let for_signals =
+        Scope::of(&[Status::Runnable, Status::Executing, Status::AwaitingSignal]).expect("valid");
+    for (wait, held) in waits().into_iter().zip([true, false]) {
+        let id = scene
+            .insert_one(NewInstance {
+                priority: -1,
+                ..keyed("one", for_signals)
+            })
+            .await;
+        let claimed = scene.claim(1).await;
+        scene.committed(&claimed, wait).await;
+        assert_eq!(scene.find("one").await, held.then_some(id));
+        scene.operate(vec![id.into()], cancel("because")).await;
+    }
+}
+
+/// A parent's own key is taken while its children are inserted, and free after it has left the scope.
+pub async fn a_child_cannot_take_the_key_of_its_parent(store: Arc<dyn Store>) {
+    // contract: ID-2, CHILD-1
+    let scene = Scene::new(store).await;
+    let at_work = Scope::of(&[Status::Runnable, Status::Executing]).expect("valid");
+    let parent = scene.insert_one(keyed("k", at_work)).await;
+    let claimed = scene.claim_one().await;
+    let children = vec![keyed("k", Scope::UNTIL_TERMINAL), child()];
+    scene.committed(&[claimed], fan_out(children, None, None)).await;
+    assert_eq!(scene.snapshot(parent).await.children_left, 1);
+    assert_eq!(scene.find("k").await, None);
 }

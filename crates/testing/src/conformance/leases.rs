@@ -6,19 +6,7 @@ use std::time::Duration;
 use durable_core::store::{Beat, ClaimRequest, NewInstance, Survey};
 use durable_core::{MachineKey, ProcessIdentity, Status, Store, WorkerId};
 
-use super::scene::{HOUR, Scene, assert_dead, done, entry, later, machine, queue};
-
-async fn beat(scene: &Scene, worker: WorkerId, lease: Duration) -> Beat {
-    let mut beat = scene.store.heart().beat(worker, lease).await.expect("answered");
-    if let Beat::Alive { claims } = &mut beat {
-        claims.sort_unstable();
-    }
-    beat
-}
-
-fn alive() -> Beat {
-    Beat::Alive { claims: Vec::new() }
-}
+use super::scene::{HOUR, Scene, alive, assert_dead, done, entry, later, machine, queue};
 
 /// A worker learns of claims whose answer it never got, and of no claim of another.
 pub async fn a_beat_lists_the_open_claims(store: Arc<dyn Store>) {
@@ -26,23 +14,21 @@ pub async fn a_beat_lists_the_open_claims(store: Arc<dyn Store>) {
     let scene = Scene::new(store).await;
     let other = scene.register(HOUR, None).await;
     scene.insert_plain(4).await;
-    assert_eq!(beat(&scene, scene.worker, HOUR).await, alive());
+    assert_eq!(scene.beat(scene.worker, HOUR).await, alive(&[]));
     let (first, second) = (scene.claim(1).await, scene.claim(2).await);
     scene.claim_by(other, 1).await;
     let numbers = [first[0].fence.claim, second[0].fence.claim];
-    let both = Beat::Alive {
-        claims: numbers.to_vec(),
-    };
-    assert_eq!(beat(&scene, scene.worker, HOUR).await, both);
+    let both = alive(&numbers);
+    assert_eq!(scene.beat(scene.worker, HOUR).await, both);
     scene.commit(&first, done()).await;
     assert_eq!(
-        beat(&scene, scene.worker, HOUR).await,
+        scene.beat(scene.worker, HOUR).await,
         both,
         "open until it is closed"
     );
     scene.commit_all(scene.worker, Vec::new(), vec![numbers[0]]).await;
     scene.release(vec![numbers[1]]).await;
-    assert_eq!(beat(&scene, scene.worker, HOUR).await, alive());
+    assert_eq!(scene.beat(scene.worker, HOUR).await, alive(&[]));
 }
 
 /// Nobody beats for a worker that the store does not know.
@@ -51,7 +37,7 @@ pub async fn a_worker_that_is_not_there_is_dead(store: Arc<dyn Store>) {
     let scene = Scene::new(store).await;
     scene.insert_plain(1).await;
     let nobody = WorkerId::new(scene.worker.get() + 1000);
-    assert_eq!(beat(&scene, nobody, HOUR).await, Beat::Dead);
+    assert_eq!(scene.beat(nobody, HOUR).await, Beat::Dead);
     let request = ClaimRequest {
         worker: nobody,
         ..scene.ask(1)
@@ -60,7 +46,7 @@ pub async fn a_worker_that_is_not_there_is_dead(store: Arc<dyn Store>) {
     scene.store.retire(nobody).await.expect("nothing to retire");
     scene.declare_dead(nobody).await;
     assert_eq!(scene.reap_all(10).await.workers, 0);
-    assert_eq!(beat(&scene, scene.worker, HOUR).await, alive());
+    assert_eq!(scene.beat(scene.worker, HOUR).await, alive(&[]));
 }
 
 /// Death is for ever, and known at once: to a beat, and to a claim.
@@ -72,10 +58,10 @@ pub async fn a_worker_that_was_declared_dead_claims_nothing(store: Arc<dyn Store
     scene.declare_dead(scene.worker).await;
     scene.declare_dead(scene.worker).await;
     assert_dead(&scene.store.claim(scene.ask(1)).await);
-    assert_eq!(beat(&scene, scene.worker, HOUR).await, Beat::Dead);
+    assert_eq!(scene.beat(scene.worker, HOUR).await, Beat::Dead);
     scene.reap_all(10).await;
     assert_dead(&scene.store.claim(scene.ask(1)).await);
-    assert_eq!(beat(&scene, scene.worker, HOUR).await, Beat::Dead);
+    assert_eq!(scene.beat(scene.worker, HOUR).await, Beat::Dead);
     assert_eq!(scene.standing(id).await, (Status::Runnable, 0, 0));
     assert_eq!(scene.claim_by(other, 1).await.len(), 1);
 }
@@ -93,11 +79,8 @@ pub async fn only_a_lease_that_ended_costs_the_work(store: Arc<dyn Store>) {
     assert_eq!((reaped.workers, reaped.instances), (1, 1));
     assert_eq!(scene.standing(inserted[0]).await, (Status::Executing, 0, 0));
     assert_eq!(scene.standing(inserted[1]).await, (Status::Runnable, 1, 1));
-    assert_eq!(beat(&scene, ended, HOUR).await, Beat::Dead);
-    assert!(matches!(
-        beat(&scene, scene.worker, HOUR).await,
-        Beat::Alive { .. }
-    ));
+    assert_eq!(scene.beat(ended, HOUR).await, Beat::Dead);
+    assert!(matches!(scene.beat(scene.worker, HOUR).await, Beat::Alive { .. }));
 }
 
 /// A lease that is over ends nothing by itself: a late beat that comes before the reaper saves the work.
@@ -107,12 +90,12 @@ pub async fn a_beat_before_the_reaper_keeps_the_lease(store: Arc<dyn Store>) {
     let id = scene.insert_plain(1).await[0];
     let late = scene.register(Duration::ZERO, None).await;
     scene.claim_by(late, 1).await;
-    assert!(matches!(beat(&scene, late, HOUR).await, Beat::Alive { .. }));
+    assert!(matches!(scene.beat(late, HOUR).await, Beat::Alive { .. }));
     let reaped = scene.reap_all(10).await;
     assert_eq!((reaped.workers, reaped.instances), (0, 0));
     assert_eq!(scene.standing(id).await, (Status::Executing, 0, 0));
     assert!(matches!(
-        beat(&scene, late, Duration::ZERO).await,
+        scene.beat(late, Duration::ZERO).await,
         Beat::Alive { .. }
     ));
     let reaped = scene.reap_all(10).await;
@@ -157,13 +140,10 @@ pub async fn only_a_worker_without_claims_retires(store: Arc<dyn Store>) {
     let id = scene.insert_plain(1).await[0];
     let claimed = scene.claim(1).await;
     scene.store.retire(scene.worker).await.expect("answered");
-    assert!(matches!(
-        beat(&scene, scene.worker, HOUR).await,
-        Beat::Alive { .. }
-    ));
+    assert!(matches!(scene.beat(scene.worker, HOUR).await, Beat::Alive { .. }));
     scene.release(vec![claimed[0].fence.claim]).await;
     scene.store.retire(scene.worker).await.expect("retired");
-    assert_eq!(beat(&scene, scene.worker, HOUR).await, Beat::Dead);
+    assert_eq!(scene.beat(scene.worker, HOUR).await, Beat::Dead);
     assert_dead(&scene.store.claim(scene.ask(1)).await);
     assert_eq!(scene.standing(id).await, (Status::Runnable, 0, 0));
 }

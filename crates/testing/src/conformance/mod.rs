@@ -22,15 +22,24 @@
 
 #![expect(clippy::expect_used, reason = "a panic is how a case fails")]
 
+pub mod ahead;
+pub mod cancellation;
+pub mod children;
 pub mod claim;
 pub mod collection;
 pub mod commit;
+pub mod deadlines;
 pub mod insert;
+pub mod joins;
 pub mod keys;
 pub mod leases;
+pub mod operations;
 pub mod reading;
 pub mod recovery;
 mod scene;
+pub mod signals;
+mod waiting;
+pub mod waits;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -67,6 +76,8 @@ macro_rules! conformance_tests {
                 a_scope_of_ones_own_decides_by_status
                 a_key_once_released_is_never_taken_again
                 a_key_is_held_while_its_instance_waits_for_its_time
+                waiting_outside_of_the_scope_frees_the_key
+                a_child_cannot_take_the_key_of_its_parent
             }
             claim {
                 the_order_is_priority_then_time_then_insert
@@ -121,12 +132,96 @@ macro_rules! conformance_tests {
                 each_status_is_kept_for_its_own_retention
                 collection_is_bounded_and_says_when_it_is_done
                 what_is_not_terminal_is_never_collected
+                a_child_is_kept_for_its_unfinished_parent
+                kept_children_do_not_hold_up_the_collector
+                what_was_restarted_is_not_collected
             }
             reading {
                 snapshots_stand_in_the_callers_order
                 find_names_the_holder_of_a_key
                 make_due_moves_only_what_it_names
                 durations_reach_a_hundred_years
+                settlements_say_how_far_an_instance_is
+                a_result_may_be_null
+            }
+            signals {
+                a_signal_of_an_awaited_name_wakes
+                any_name_of_a_set_wakes
+                a_deduplication_key_makes_a_second_delivery_do_nothing
+                a_signal_without_a_target_is_not_stored
+                a_signal_may_name_a_correlation_key
+                signals_of_one_call_keep_the_callers_order
+                a_refused_payload_leaves_the_delivery_undone
+                a_signal_only_waits_in_the_inbox_of_who_does_not_wait
+            }
+            waits {
+                a_signal_that_came_before_the_wait_wakes
+                what_was_given_as_awaited_does_not_wake_again
+                what_was_not_given_as_awaited_wakes
+                progress_removes_exactly_what_was_given
+                what_comes_back_keeps_its_signals
+                an_end_clears_the_inbox
+                a_fence_from_before_the_wait_is_stale
+            }
+            deadlines {
+                a_deadline_wakes_and_says_so
+                a_later_deadline_waits_and_is_said
+                deadlines_fire_in_their_order
+                a_wake_takes_the_deadline_away
+                a_wait_that_goes_on_at_once_has_no_deadline
+                a_wait_after_a_deadline_begins_anew
+                a_deadline_ends_a_wait_for_children
+                a_join_takes_the_deadline_away
+            }
+            children {
+                a_parent_waits_for_all_of_its_children
+                without_children_the_parent_goes_on_at_once
+                duplicates_are_not_waited_for
+                children_are_seen_until_progress
+                a_child_stands_as_it_was_given
+                a_refused_child_leaves_the_commit_undone
+                a_stale_outcome_inserts_no_children
+                a_child_may_outlive_its_parent
+                unfinished_children_are_those_that_may_still_run
+            }
+            joins {
+                siblings_that_end_together_wake_their_parent_once
+                enough_children_wake_their_parent
+                the_number_of_needed_children_is_bounded
+                late_children_of_an_earlier_fan_out_count_for_nothing
+                only_an_end_counts
+                trees_nest
+                a_signal_does_not_end_a_wait_for_children
+            }
+            cancellation {
+                a_cancellation_ends_what_does_not_execute
+                a_cancellation_frees_the_key_and_keeps_the_attempt
+                a_cancelled_child_counts
+                a_requested_cancellation_is_final
+                a_requested_cancellation_stays_with_what_comes_back
+                a_requested_cancellation_counts_once_it_is_done
+            }
+            operations {
+                retry_now_makes_due_what_waits_for_its_time
+                wake_ends_a_wait
+                fire_ends_a_wait_that_has_a_deadline
+                restart_runs_the_last_step_again
+                restart_takes_the_key_again
+                a_restarted_child_counts_once
+                a_restarted_instance_receives_again
+                a_target_that_is_named_twice_is_taken_once
+            }
+            ahead {
+                what_runs_ahead_is_claimed_again
+                what_runs_ahead_consumes_its_signals
+                running_ahead_needs_a_number
+                only_what_runs_ahead_is_claimed
+                a_number_without_an_outcome_leaves_no_claim
+                what_runs_ahead_comes_back_from_a_lost_worker
+                what_runs_ahead_may_be_given_back
+                running_ahead_is_resolved
+                a_requested_cancellation_stops_a_run
+                a_refused_step_is_not_run_ahead
             }
         }
     };
@@ -152,14 +247,22 @@ mod tests {
     fn every_case_is_in_the_list() {
         let list = include_str!("mod.rs");
         let groups = [
+            include_str!("ahead.rs"),
+            include_str!("cancellation.rs"),
+            include_str!("children.rs"),
             include_str!("claim.rs"),
             include_str!("collection.rs"),
             include_str!("commit.rs"),
+            include_str!("deadlines.rs"),
             include_str!("insert.rs"),
+            include_str!("joins.rs"),
             include_str!("keys.rs"),
             include_str!("leases.rs"),
+            include_str!("operations.rs"),
             include_str!("reading.rs"),
             include_str!("recovery.rs"),
+            include_str!("signals.rs"),
+            include_str!("waits.rs"),
         ];
         for line in groups.iter().flat_map(|group| group.lines()) {
             if let Some(rest) = line.strip_prefix("pub async fn ") {

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use durable_core::store::{Beat, ClaimRequest, Eligible, Inserted, NewInstance, Retention, Transition};
+use durable_core::store::{ClaimRequest, Eligible, Inserted, NewInstance, Retention, Settlement, Transition};
 use durable_core::{InstanceId, MAX_DURATION, Scope, Status, Store};
 
 use super::scene::{
-    HOUR, KEEP_NOTHING, Scene, done, entry, ids, key, keyed, later, machine, next, outcome, queue,
+    HOUR, KEEP_NOTHING, Scene, alive, done, entry, failure, ids, json, key, keyed, later, machine, next,
+    outcome, queue, value,
 };
+use super::waiting::{Statuses, child};
 
 /// One answer for each id, also for one that is asked twice, was removed, or never was.
 pub async fn snapshots_stand_in_the_callers_order(store: Arc<dyn Store>) {
@@ -131,8 +133,7 @@ pub async fn durations_reach_a_hundred_years(store: Arc<dyn Store>) {
     }
     far(scene.answer(scene.ask(10)).await.next_due.expect("two wait"));
     let worker = scene.register(MAX_DURATION, None).await;
-    let beat = scene.store.heart().beat(worker, MAX_DURATION).await;
-    assert_eq!(beat.expect("beaten"), Beat::Alive { claims: Vec::new() });
+    assert_eq!(scene.beat(worker, MAX_DURATION).await, alive(&[]));
     let ids = scene.insert_plain(3).await;
     let claimed = scene.claim_by(worker, 3).await;
     let again = Transition::Retry {
@@ -162,4 +163,53 @@ pub async fn durations_reach_a_hundred_years(store: Arc<dyn Store>) {
     assert_eq!(claimed.len(), 4);
     scene.commit(&claimed, done()).await;
     assert_eq!(scene.snapshot(ids[0]).await.status, Status::Done);
+}
+
+/// Who waits for an instance learns whether it is at work, parked, or how it ended.
+pub async fn settlements_say_how_far_an_instance_is(store: Arc<dyn Store>) {
+    // contract: WAIT-1
+    let scene = Scene::new(store).await;
+    let all = Statuses::of(&scene).await;
+    let never = InstanceId::new(all.cancelled.get() + 1000);
+    let asked = vec![
+        all.done,
+        all.failed,
+        never,
+        all.cancelled,
+        all.awaiting_signal,
+        all.postponed,
+        all.executing,
+        all.awaiting_children,
+        all.done,
+    ];
+    let mut settled = scene.store.settlements(asked).await.expect("read");
+    let ends: Vec<Option<Settlement>> = settled.drain(..4).collect();
+    let is_true =
+        |end: &Option<Settlement>| matches!(end, Some(Settlement::Done(result)) if value(result) == true);
+    assert!(is_true(&ends[0]), "{ends:?}");
+    assert_eq!(ends[1], Some(Settlement::Failed(failure("failed"))));
+    assert_eq!(ends[2], None);
+    assert!(matches!(&ends[3], Some(Settlement::Cancelled(why)) if why.message == "cancelled"));
+    let (busy, parked) = (Some(Settlement::Busy), Some(Settlement::Parked));
+    assert_eq!(settled[..4], [parked.clone(), busy.clone(), busy, parked]);
+    assert!(is_true(&settled[4]), "{settled:?}");
+    assert_eq!(settled.len(), 5);
+    assert_eq!(scene.store.settlements(Vec::new()).await.expect("read"), []);
+}
+
+/// A result of null is a result.
+pub async fn a_result_may_be_null(store: Arc<dyn Store>) {
+    // contract: WAIT-1, CHILD-2
+    let scene = Scene::new(store).await;
+    let null = Transition::Done { result: json("null") };
+    let (_, children) = scene.with_children(vec![child()], None).await;
+    scene.end_child(null).await;
+    let settled = scene.store.settlements(children.clone()).await.expect("read");
+    assert!(matches!(&settled[..], [Some(Settlement::Done(result))] if value(result).is_null()));
+    let claimed = scene.claim_one().await;
+    let seen = &claimed.coordination.children[0];
+    assert!(
+        seen.result.as_ref().is_some_and(|result| value(result).is_null()),
+        "{seen:?}"
+    );
 }

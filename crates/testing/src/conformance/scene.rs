@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use durable_core::store::{
-    ClaimRequest, Claimed, ClaimedInstance, Collected, Commit, CommitFate, Eligible, Inserted, NewInstance,
-    NewWorker, Reaped, Resolution, Retention, Snapshot, Transition,
+    Beat, ClaimRequest, Claimed, ClaimedInstance, Collected, Commit, CommitFate, CommitRequest, Committed,
+    Eligible, Inserted, NewInstance, NewWorker, Reaped, Resolution, Retention, Snapshot, Transition,
 };
 use durable_core::{
     ClaimNumber, CorrelationKey, Failure, FailureKind, InstanceId, Json, MachineKey, ProcessIdentity,
@@ -123,23 +123,38 @@ impl Scene {
         outcomes: Vec<Commit>,
         closed: Vec<ClaimNumber>,
     ) -> Result<Vec<CommitFate>, StoreError> {
-        let mut fates = vec![CommitFate::Locked; outcomes.len()];
+        let committed = self.try_commit_and_wake(worker, outcomes, closed).await?;
+        Ok(committed.fates)
+    }
+
+    /// As [`try_commit`](Self::try_commit), with the queues that were woken.
+    pub(super) async fn try_commit_and_wake(
+        &self,
+        worker: WorkerId,
+        outcomes: Vec<Commit>,
+        closed: Vec<ClaimNumber>,
+    ) -> Result<Committed, StoreError> {
+        let mut committed = Committed {
+            fates: vec![CommitFate::Locked; outcomes.len()],
+            woken: Vec::new(),
+        };
         let mut closed = Some(closed);
         for _ in 0..MOST_ROUNDS {
             let open = |(at, outcome): (usize, &Commit)| {
-                (fates[at] == CommitFate::Locked).then(|| (at, outcome.clone()))
+                (committed.fates[at] == CommitFate::Locked).then(|| (at, outcome.clone()))
             };
             let (places, open): (Vec<usize>, Vec<Commit>) =
                 outcomes.iter().enumerate().filter_map(open).unzip();
             if open.is_empty() && closed.is_none() {
-                return Ok(fates);
+                return Ok(committed);
             }
-            let closing = closed.take().unwrap_or_default();
-            let answer = self.store.commit(worker, open.into(), closing).await?;
-            assert_eq!(answer.len(), places.len(), "one answer for each outcome");
-            for (at, fate) in places.into_iter().zip(answer) {
-                fates[at] = fate;
+            let request = CommitRequest::new(worker, open, closed.take().unwrap_or_default());
+            let answer = self.store.commit(request).await?;
+            assert_eq!(answer.fates.len(), places.len(), "one answer for each outcome");
+            for (at, fate) in places.into_iter().zip(answer.fates) {
+                committed.fates[at] = fate;
             }
+            committed.woken.extend(answer.woken);
         }
         panic!("rows are locked, and nobody else is here");
     }
@@ -151,6 +166,15 @@ impl Scene {
 
     pub(super) async fn release(&self, claims: Vec<ClaimNumber>) {
         self.store.release(self.worker, claims).await.expect("released");
+    }
+
+    /// What a heartbeat of the worker answers, its claims in order.
+    pub(super) async fn beat(&self, worker: WorkerId, lease: Duration) -> Beat {
+        let mut beat = self.store.heart().beat(worker, lease).await.expect("answered");
+        if let Beat::Alive { claims, .. } = &mut beat {
+            claims.sort_unstable();
+        }
+        beat
     }
 
     pub(super) async fn declare_dead(&self, worker: WorkerId) {
@@ -224,6 +248,14 @@ fn new_worker(lease: Duration, process: Option<ProcessIdentity>) -> NewWorker {
     }
 }
 
+/// A heartbeat that tells of these claims, and of no cancellation.
+pub(super) fn alive(claims: &[ClaimNumber]) -> Beat {
+    Beat::Alive {
+        claims: claims.to_vec(),
+        cancelled: Vec::new(),
+    }
+}
+
 /// An instance of the plain machine in the default queue, due now.
 pub(super) fn entry() -> NewInstance {
     NewInstance {
@@ -277,11 +309,7 @@ pub(super) fn failure(text: &str) -> Failure {
 }
 
 pub(super) fn outcome(claimed: &ClaimedInstance, transition: Transition) -> Commit {
-    Commit {
-        id: claimed.id,
-        fence: claimed.fence,
-        transition,
-    }
+    Commit::of(claimed, transition)
 }
 
 pub(super) fn ids(claimed: &[ClaimedInstance]) -> Vec<InstanceId> {

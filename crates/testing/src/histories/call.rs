@@ -91,8 +91,74 @@ pub enum Call {
         /// Which.
         key: usize,
     },
+    /// Sends signals.
+    Deliver(Vec<Sent>),
+    /// Does something to instances, as an operator.
+    Operate {
+        /// To whom.
+        whom: Vec<Whom>,
+        /// What.
+        act: Act,
+    },
+    /// Fires deadlines, in rounds of a limit, until nothing is left.
+    Expire {
+        /// The limit of a round.
+        limit: usize,
+    },
+    /// Asks how far every instance of the history is, removed ones too.
+    Settlements,
+    /// Asks for the children that are left, of all instances of the history.
+    UnfinishedChildren,
     /// Reads every instance of the history, removed ones too.
     Snapshots,
+}
+
+/// Whom a signal or an operation is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// An instance, counted from the newest.
+    Instance(usize),
+    /// An instance that was parked once, counted from the last that was.
+    Parked(usize),
+    /// An instance that was claimed once, counted from the last that was.
+    Claimed(usize),
+    /// An instance that failed or was cancelled once, counted from the last that did.
+    Ended(usize),
+    /// Who holds a key.
+    Key(usize),
+}
+
+/// One signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Whom it is for.
+    pub whom: Whom,
+    /// Its name.
+    pub name: usize,
+    /// Its deduplication key.
+    pub key: Option<usize>,
+}
+
+/// What an operator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after the operation that it stands for")]
+pub enum Act {
+    Cancel { reason: usize },
+    RetryNow,
+    Wake,
+    FireDeadline,
+    Restart,
+}
+
+/// How long a wait lasts at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeout {
+    /// It has no end.
+    None,
+    /// It is over as soon as it begins.
+    Zero,
+    /// An hour.
+    Hour,
 }
 
 /// One entry of an insert.
@@ -137,7 +203,7 @@ pub enum Pick {
 }
 
 /// What an outcome writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     missing_docs,
     reason = "each is named after the transition that it stands for"
@@ -152,6 +218,17 @@ pub enum Change {
         failure: bool,
     },
     GiveBack,
+    Ahead,
+    /// Names are positions in the vocabulary of the player.
+    Await {
+        names: Vec<usize>,
+        timeout: Timeout,
+    },
+    ScheduleChildren {
+        children: Vec<Entry>,
+        needed: Option<u32>,
+        timeout: Timeout,
+    },
     Done,
     Failed,
     Cancelled,
@@ -177,6 +254,11 @@ impl Call {
             Self::Collect { .. } => "collect",
             Self::MakeDue { .. } => "make_due",
             Self::Find { .. } => "find",
+            Self::Deliver(_) => "deliver",
+            Self::Operate { .. } => "operate",
+            Self::Expire { .. } => "expire",
+            Self::Settlements => "settlements",
+            Self::UnfinishedChildren => "unfinished_children",
             Self::Snapshots => "snapshots",
         }
     }
@@ -185,7 +267,14 @@ impl Call {
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Insert(entries) => 1 + entries.len(),
-            Self::Commit { outcomes, .. } => 1 + outcomes.len(),
+            Self::Commit { outcomes, .. } => {
+                1 + outcomes
+                    .iter()
+                    .map(|outcome| 1 + outcome.change.children())
+                    .sum::<usize>()
+            }
+            Self::Deliver(signals) => 1 + signals.len(),
+            Self::Operate { whom, .. } => 1 + whom.len(),
             _ => 1,
         }
     }
@@ -199,15 +288,58 @@ impl Call {
                 outcomes,
                 close,
             } => one_less(outcomes)
+                .chain(one_child_less(outcomes))
                 .map(|outcomes| Self::Commit {
                     worker: *worker,
                     outcomes,
                     close: *close,
                 })
                 .collect(),
+            Self::Deliver(signals) => one_less(signals).map(Self::Deliver).collect(),
+            Self::Operate { whom, act } => one_less(whom)
+                .map(|whom| Self::Operate { whom, act: *act })
+                .collect(),
             _ => Vec::new(),
         }
     }
+}
+
+impl Change {
+    /// How many children it schedules.
+    const fn children(&self) -> usize {
+        match self {
+            Self::ScheduleChildren { children, .. } => children.len(),
+            _ => 0,
+        }
+    }
+
+    /// The same with one child less, for each of its children.
+    fn smaller(&self) -> Vec<Self> {
+        match self {
+            Self::ScheduleChildren {
+                children,
+                needed,
+                timeout,
+            } => one_less(children)
+                .map(|children| Self::ScheduleChildren {
+                    children,
+                    needed: *needed,
+                    timeout: *timeout,
+                })
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn one_child_less(outcomes: &[Outcome]) -> impl Iterator<Item = Vec<Outcome>> {
+    outcomes.iter().enumerate().flat_map(move |(at, outcome)| {
+        outcome.change.smaller().into_iter().map(move |change| {
+            let mut all = outcomes.to_vec();
+            all[at].change = change;
+            all
+        })
+    })
 }
 
 fn one_less<T: Clone>(all: &[T]) -> impl Iterator<Item = Vec<T>> {
@@ -236,6 +368,13 @@ impl fmt::Display for Call {
                 write!(formatter, "commit by worker {worker}, close {close}")?;
                 for outcome in outcomes {
                     write!(formatter, "\n      {:?}: {:?}", outcome.pick, outcome.change)?;
+                }
+                Ok(())
+            }
+            Self::Deliver(signals) => {
+                write!(formatter, "deliver")?;
+                for signal in signals {
+                    write!(formatter, "\n      {signal:?}")?;
                 }
                 Ok(())
             }

@@ -3,8 +3,8 @@
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::call::{Call, Change, Entry, Outcome, Pick};
-use super::vocabulary::{KEYS, MACHINES, QUEUES, SCOPES};
+use super::call::{Act, Call, Change, Entry, Outcome, Pick, Sent, Timeout, Whom};
+use super::vocabulary::{DEDUPLICATION_KEYS, KEYS, MACHINES, NAMES, QUEUES, SCOPES};
 
 /// How many workers a call may name, counted from the newest: most of the time they are alive.
 const WORKERS: usize = 3;
@@ -66,50 +66,97 @@ impl Random {
 
     fn call(&mut self) -> Call {
         let worker = self.below(WORKERS);
-        match self.below(100) {
-            0..14 => Call::Insert(self.several(6, Self::entry)),
-            14..40 => Call::Claim {
+        match self.below(130) {
+            0..10 => Call::Insert(self.several(6, Self::entry)),
+            10..42 => Call::Claim {
                 worker,
                 queue: self.queue(),
                 machines: self.machines(),
                 limit: self.below(8),
             },
-            40..70 => Call::Commit {
+            42..86 => Call::Commit {
                 worker,
                 outcomes: self.outcomes(),
                 close: self.once_in(2),
             },
-            70..74 => Call::Resolve {
+            86..89 => Call::Resolve {
                 worker,
                 picks: self.several(4, Self::question),
             },
-            74..78 => Call::Release {
+            89..91 => Call::Release {
                 worker,
                 claims: self.several(3, Self::position),
             },
-            78..82 => Call::Register {
+            91..94 => Call::Register {
                 ended: self.once_in(3),
             },
-            82..84 => Call::Beat { worker },
-            84..86 => Call::DeclareDead { worker },
-            86..87 => Call::Retire { worker },
-            87..90 => Call::Reap {
+            94..97 => Call::Beat { worker },
+            97..99 => Call::DeclareDead { worker },
+            99..100 => Call::Retire { worker },
+            100..103 => Call::Reap {
                 limit: 1 + self.below(5),
             },
-            90..94 => Call::Collect {
+            103..106 => Call::Collect {
                 done: !self.once_in(3),
                 failed: !self.once_in(3),
                 cancelled: !self.once_in(3),
                 limit: 1 + self.below(5),
             },
-            94..97 => Call::MakeDue {
+            106..108 => Call::MakeDue {
                 queue: self.queue(),
                 machines: self.machines(),
             },
-            _ => Call::Find {
+            108..109 => Call::Find {
                 key: self.below(KEYS.len()),
             },
+            109..117 => Call::Deliver(self.several(5, Self::sent)),
+            117..125 => self.operate(),
+            125..128 => Call::Expire {
+                limit: 1 + self.below(3),
+            },
+            128 => Call::Settlements,
+            _ => Call::UnfinishedChildren,
         }
+    }
+
+    fn operate(&mut self) -> Call {
+        let act = match self.below(9) {
+            0..3 => Act::Cancel {
+                reason: self.below(3),
+            },
+            3 => Act::RetryNow,
+            4 => Act::Wake,
+            5 => Act::FireDeadline,
+            _ => Act::Restart,
+        };
+        let whom = self.several(4, |random| match act {
+            Act::Restart if !random.once_in(4) => Whom::Ended(random.below(6)),
+            _ => random.whom(),
+        });
+        Call::Operate { whom, act }
+    }
+
+    /// Most of the time somebody who may be waiting, or at work.
+    fn whom(&mut self) -> Whom {
+        match self.below(10) {
+            0..5 => Whom::Parked(self.below(6)),
+            5..7 => Whom::Claimed(self.below(6)),
+            7..9 => Whom::Instance(self.position()),
+            _ => Whom::Key(self.below(KEYS.len())),
+        }
+    }
+
+    /// Whether a store looks at the payload of a signal that it does not keep is its own affair: none is bad.
+    fn sent(&mut self) -> Sent {
+        Sent {
+            whom: self.whom(),
+            name: self.below(NAMES.len()),
+            key: self.once_in(3).then(|| self.below(DEDUPLICATION_KEYS.len())),
+        }
+    }
+
+    fn timeout(&mut self) -> Timeout {
+        [Timeout::None, Timeout::Zero, Timeout::Hour][self.below(3)]
     }
 
     fn entry(&mut self) -> Entry {
@@ -142,9 +189,9 @@ impl Random {
 
     fn pick(&mut self, position: usize) -> Pick {
         match self.below(20) {
-            0..15 => Pick::Open(position),
-            15 => Pick::Own(position),
-            16..18 => Pick::Any(position),
+            0..16 => Pick::Open(position),
+            16 => Pick::Own(position),
+            17 => Pick::Any(position),
             18 => Pick::Older(position),
             _ => Pick::Unclaimed(position),
         }
@@ -160,21 +207,42 @@ impl Random {
     }
 
     fn change(&mut self) -> Change {
-        match self.below(20) {
-            0..6 => Change::Next {
+        match self.below(30) {
+            0..5 => Change::Next {
                 later: self.once_in(4),
             },
-            6..10 => Change::Retry {
+            5..8 => Change::Retry {
                 state: self.once_in(2),
                 later: self.once_in(4),
                 failure: self.once_in(2),
             },
-            10..13 => Change::GiveBack,
-            13..16 => Change::Done,
-            16..18 => Change::Failed,
-            18 => Change::Cancelled,
+            8..10 => Change::GiveBack,
+            10..13 => Change::Done,
+            13..15 => Change::Failed,
+            15..17 => Change::Cancelled,
+            17..22 => Change::Await {
+                names: (0..=self.below(2)).map(|_| self.below(NAMES.len())).collect(),
+                timeout: self.timeout(),
+            },
+            22..27 => Change::ScheduleChildren {
+                children: self.several(3, Self::child),
+                needed: [None, None, Some(1), Some(2)][self.below(4)],
+                timeout: self.timeout(),
+            },
+            27..29 => Change::Ahead,
             _ if self.once_in(2) => Change::Refused,
             _ => Change::Done,
+        }
+    }
+
+    /// Mostly due at once where most of the work is, so that joins are met. Whether a store looks at the children of an
+    /// outcome that is stale is its own affair: none is bad.
+    fn child(&mut self) -> Entry {
+        Entry {
+            priority: -1,
+            later: self.once_in(10),
+            bad: false,
+            ..self.entry()
         }
     }
 }

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use durable_core::Store;
 
-pub use call::{Call, Change, Entry, Outcome, Pick};
+pub use call::{Act, Call, Change, Entry, Outcome, Pick, Sent, Timeout, Whom};
 pub use generate::generate;
 use player::Player;
 
@@ -43,12 +43,12 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// 200 histories of 40 calls, from seed 1: the same in every run, so that a failure is about a change.
+    /// 200 histories of 80 calls, from seed 1: the same in every run, so that a failure is about a change.
     fn default() -> Self {
         Self {
             first_seed: 1,
             histories: 200,
-            calls: 40,
+            calls: 80,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use durable_core::store::{Commit, NewInstance, Transition};
+use durable_core::store::{Commit, NewInstance, NewSignal, Operation, Transition};
 use durable_core::{InstanceId, Json};
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -25,11 +25,16 @@ pub enum Call {
     Neighbours,
     Claim,
     Commit,
+    Deliver,
+    Operate,
+    UnfinishedChildren,
+    Expire,
     Resolve,
     Release,
     Reap,
     Collect,
     Snapshots,
+    Settlements,
     Survey,
     Find,
     /// [`make_due`](durable_core::Store::make_due).
@@ -84,7 +89,12 @@ impl FaultState {
     }
 
     pub(super) fn refuses_commit(&self, commit: &Commit) -> bool {
+        let children: &[NewInstance] = match &commit.transition {
+            Transition::ScheduleChildren { children, .. } => children,
+            _ => &[],
+        };
         !storable(&commit.transition)
+            || children.iter().any(|child| self.refuses_insert(child))
             || self
                 .commit_refusal
                 .as_ref()
@@ -92,10 +102,21 @@ impl FaultState {
     }
 }
 
-/// Whether the store can keep all that an outcome writes.
+pub(super) fn refuses_signal(signal: &NewSignal) -> bool {
+    !storable_json(&signal.payload)
+}
+
+pub(super) fn refuses_operation(operation: &Operation) -> bool {
+    matches!(operation, Operation::Cancel { failure } if !storable_text(&failure.message))
+}
+
+/// Whether the store can keep all that an outcome writes into its own row.
 fn storable(transition: &Transition) -> bool {
     match transition {
-        Transition::Next { step, state, .. } => storable_text(step) && storable_json(state),
+        Transition::Next { step, state, .. }
+        | Transition::Ahead { step, state }
+        | Transition::Await { step, state, .. }
+        | Transition::ScheduleChildren { step, state, .. } => storable_text(step) && storable_json(state),
         Transition::Retry { state, failure, .. } => {
             state.as_ref().is_none_or(storable_json)
                 && failure.as_ref().is_none_or(|it| storable_text(&it.message))
@@ -160,8 +181,8 @@ impl Faults {
         }
     }
 
-    /// Every insert that holds an entry for which this is true is refused whole, from now on. The predicate
-    /// runs under the store's lock and must not call the store.
+    /// Every insert that holds an entry for which this is true is refused whole, from now on, and every commit that
+    /// schedules such a child. The predicate runs under the store's lock and must not call the store.
     pub fn refuse_inserts(&self, refuses: impl Fn(&NewInstance) -> bool + Send + 'static) {
         self.shared.lock().faults.insert_refusal = Some(Box::new(refuses));
     }
@@ -172,8 +193,9 @@ impl Faults {
         self.shared.lock().faults.commit_refusal = Some(Box::new(refuses));
     }
 
-    /// Holds the instance's row as another transaction would: its outcomes answer `CommitFate::Locked`, and
-    /// claims, releases, reaper and collector skip it.
+    /// Holds the instance's row as another transaction would: its outcomes, and the ends of its children, answer
+    /// `CommitFate::Locked`; claims, releases, deadlines, reaper and collector skip it; what waits for rows, as a
+    /// delivery or an operation does, fails as transient.
     pub fn lock(&self, id: InstanceId) {
         self.shared.lock().faults.locked.insert(id);
     }

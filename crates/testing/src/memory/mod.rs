@@ -1,6 +1,6 @@
 //! The store in memory: the reference model of [`Store`].
 //!
-//! One lock, ordered maps, no cleverness: each rule stands in one place of `state.rs`, so that it can be read
+//! One lock, ordered maps, no cleverness: each rule stands in one place of `state`, so that it can be read
 //! beside the contract. Time is tokio's, so that a test under paused time moves it. The Postgres store gives
 //! the same answers; the conformance suite and the random histories compare the two.
 
@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use durable_core::store::{
-    Beat, ClaimRequest, Claimed, Collected, Commit, CommitFate, Heart, Inserted, NewInstance, NewWorker,
-    Reaped, Resolution, Retention, Snapshot, Store, Survey,
+    Beat, ClaimRequest, Claimed, Collected, CommitRequest, Committed, Delivered, Expired, Heart, Inserted,
+    NewInstance, NewSignal, NewWorker, Operated, Operation, Reaped, Resolution, Retention, Settlement,
+    Snapshot, Store, Survey, Target,
 };
 use durable_core::{
     ClaimNumber, CorrelationKey, Fence, InstanceId, MachineKey, ProcessIdentity, QueueName, StoreError,
@@ -25,7 +26,7 @@ use tokio::task::yield_now;
 use tokio::time::Instant;
 
 pub use faults::{Call, Faults};
-use faults::{Fault, FaultState};
+use faults::{Fault, FaultState, refuses_operation, refuses_signal};
 use state::State;
 
 /// A [`Store`] in memory. A clone is another handle of the same data.
@@ -200,22 +201,54 @@ impl Store for MemoryStore {
         .await
     }
 
-    async fn commit(
-        &self,
-        worker: WorkerId,
-        outcomes: Arc<[Commit]>,
-        closed: Vec<ClaimNumber>,
-    ) -> Result<Vec<CommitFate>, StoreError> {
+    async fn commit(&self, request: CommitRequest) -> Result<Committed, StoreError> {
         self.call(Call::Commit, |inside, now| {
-            if let Some(bad) = outcomes
+            if let Some(bad) = request
+                .outcomes
                 .iter()
                 .position(|commit| inside.faults.refuses_commit(commit))
             {
                 return Err(refused("outcome", bad));
             }
+            inside.state.commit(now, &request, inside.faults.locked())
+        })
+        .await
+    }
+
+    async fn deliver(&self, signals: Vec<NewSignal>) -> Result<Delivered, StoreError> {
+        self.call(Call::Deliver, |inside, now| {
+            if let Some(bad) = signals.iter().position(refuses_signal) {
+                return Err(refused("signal", bad));
+            }
+            inside.state.deliver(now, signals, inside.faults.locked())
+        })
+        .await
+    }
+
+    async fn operate(&self, targets: Vec<Target>, operation: Operation) -> Result<Operated, StoreError> {
+        self.call(Call::Operate, |inside, now| {
+            if refuses_operation(&operation) {
+                return Err(StoreError::Refused {
+                    message: "the reason of a cancellation cannot be stored".to_owned(),
+                });
+            }
             inside
                 .state
-                .commit(now, worker, &outcomes, &closed, inside.faults.locked())
+                .operate(now, &targets, &operation, inside.faults.locked())
+        })
+        .await
+    }
+
+    async fn unfinished_children(&self, parents: Vec<InstanceId>) -> Result<Vec<InstanceId>, StoreError> {
+        self.call(Call::UnfinishedChildren, |inside, _| {
+            Ok(inside.state.unfinished_children(&parents))
+        })
+        .await
+    }
+
+    async fn expire(&self, limit: usize) -> Result<Expired, StoreError> {
+        self.call(Call::Expire, |inside, now| {
+            Ok(inside.state.expire(now, limit, inside.faults.locked()))
         })
         .await
     }
@@ -282,6 +315,13 @@ impl Store for MemoryStore {
     async fn snapshots(&self, ids: Vec<InstanceId>) -> Result<Vec<Option<Snapshot>>, StoreError> {
         self.call(Call::Snapshots, |inside, now| {
             Ok(ids.iter().map(|id| inside.state.snapshot(now, *id)).collect())
+        })
+        .await
+    }
+
+    async fn settlements(&self, ids: Vec<InstanceId>) -> Result<Vec<Option<Settlement>>, StoreError> {
+        self.call(Call::Settlements, |inside, _| {
+            Ok(ids.iter().map(|id| inside.state.settlement(*id)).collect())
         })
         .await
     }

@@ -1,27 +1,33 @@
 //! Plays a history on one store, and says its answers in words that do not depend on the ids it gave.
 
+mod commit;
+mod told;
+mod waiting;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use durable_core::store::{Beat, ClaimRequest, Commit, Heart, Inserted, NewWorker, Retention, Snapshot};
-use durable_core::{ClaimNumber, Fence, InstanceId, Status, Store, StoreError, WorkerId};
+use durable_core::store::{Beat, ClaimRequest, Heart, Inserted, NewWorker, Retention};
+use durable_core::{ClaimNumber, Fence, InstanceId, Store, StoreError, WorkerId};
 
-use super::call::{Call, Entry, Outcome, Pick};
-use super::vocabulary::{HOUR, correlation_key, machine_keys, new_instance, queue_name, transition, value};
+use super::call::{Call, Entry};
+use super::vocabulary::{HOUR, correlation_key, machine_keys, new_instance, queue_name, value};
 
 /// More rounds of a reaper or collector than any history needs.
 const MOST_ROUNDS: usize = 1000;
-/// Far from any number that a history uses.
-const UNCLAIMED: ClaimNumber = ClaimNumber::new(1_000_000);
 
 /// One store under play, and what it has said so far.
 pub(super) struct Player {
     store: Arc<dyn Store>,
     heart: Box<dyn Heart>,
     workers: Vec<Worker>,
-    /// In the order of the inserts.
+    /// In the order of the inserts; children when their parent's fan-out was committed.
     instances: Vec<InstanceId>,
+    /// In the order in which outcomes parked them, again for each.
+    parked: Vec<InstanceId>,
+    /// In the order in which they failed or were cancelled, again for each.
+    ended: Vec<InstanceId>,
     /// The claims that brought something, with their workers. Numbers are those of the history, so that no
     /// two workers share one: a fence shown by another worker then names no claim of its own.
     claims: Vec<(usize, ClaimNumber)>,
@@ -41,6 +47,10 @@ struct Given {
     worker: usize,
     id: InstanceId,
     fence: Fence,
+    /// What the claim said of its parent.
+    parent: Option<InstanceId>,
+    /// How many signals it had received, as the claim said.
+    received: u32,
     /// Whether nobody has used it, released it, or taken it back.
     open: bool,
 }
@@ -53,6 +63,8 @@ impl Player {
             store,
             workers: Vec::new(),
             instances: Vec::new(),
+            parked: Vec::new(),
+            ended: Vec::new(),
             claims: Vec::new(),
             last_claim: 0,
             fences: Vec::new(),
@@ -123,6 +135,11 @@ impl Player {
                 let found = self.store.find(correlation_key(*key)?).await?;
                 Ok(found.map_or_else(|| "nothing".to_owned(), |id| self.name(id)))
             }
+            Call::Deliver(signals) => self.deliver(signals).await,
+            Call::Operate { whom, act } => self.operate(whom, *act).await,
+            Call::Expire { limit } => self.expire(*limit).await,
+            Call::Settlements => self.settlements().await,
+            Call::UnfinishedChildren => self.unfinished_children().await,
             Call::Snapshots => self.snapshots().await,
         }
     }
@@ -190,120 +207,21 @@ impl Player {
                 worker,
                 id: one.id,
                 fence: one.fence,
+                parent: one.coordination.parent,
+                received: one.coordination.received,
                 open: true,
             });
             let name = self.name(one.id);
+            let coordination = self.told_coordination(&one.coordination);
             let (step, state) = (one.step, value(&one.state));
-            let (machine, attempt, crashes) = (one.machine, one.attempt, one.crashes);
+            let (machine, attempt, crashes, visit) = (one.machine, one.attempt, one.crashes, one.visit);
             let _ = write!(
                 said,
-                "\n{name} machine {machine}, {step} {state}, attempt {attempt}, crashes {crashes}"
+                "\n{name} machine {machine}, {step} {state}, attempt {attempt}, crashes {crashes}, visit {visit}\
+                 {coordination}"
             );
         }
         Ok(said)
-    }
-
-    /// The position of the fence, and the fence as it is shown to the store; nothing when there is none yet.
-    fn pick(&self, worker: usize, pick: Pick) -> Option<(usize, InstanceId, Fence)> {
-        let candidates: Vec<usize> = match pick {
-            Pick::Any(_) => (0..self.fences.len()).collect(),
-            Pick::Own(_) => (0..self.fences.len())
-                .rev()
-                .filter(|at| self.fences[*at].worker == worker)
-                .collect(),
-            _ => (0..self.fences.len())
-                .filter(|at| self.fences[*at].open && self.fences[*at].worker == worker)
-                .collect(),
-        };
-        let (Pick::Open(position)
-        | Pick::Own(position)
-        | Pick::Any(position)
-        | Pick::Older(position)
-        | Pick::Unclaimed(position)) = pick;
-        let at = *candidates.get(position % candidates.len().max(1))?;
-        let Given { id, mut fence, .. } = self.fences[at];
-        match pick {
-            Pick::Older(_) => fence.seq -= 1,
-            Pick::Unclaimed(_) => fence.claim = UNCLAIMED,
-            Pick::Open(_) | Pick::Own(_) | Pick::Any(_) => {}
-        }
-        Some((at, id, fence))
-    }
-
-    async fn commit(
-        &mut self,
-        worker: usize,
-        outcomes: &[Outcome],
-        close: bool,
-    ) -> Result<String, StoreError> {
-        let picked: Vec<_> = outcomes
-            .iter()
-            .filter_map(|outcome| Some((self.pick(worker, outcome.pick)?, outcome.change)))
-            .collect();
-        let used: Vec<usize> = picked
-            .iter()
-            .filter(|((at, _, fence), _)| {
-                let given = &self.fences[*at];
-                given.worker == worker && given.fence == *fence
-            })
-            .map(|((at, ..), _)| *at)
-            .collect();
-        // Only what nothing is left of may be closed.
-        let left = |number: ClaimNumber| {
-            let held = |at: usize| self.fences[at].fence.claim == number && self.fences[at].open;
-            (0..self.fences.len()).any(|at| held(at) && !used.contains(&at))
-        };
-        let closed = self.claims.iter().filter(|(owner, _)| close && *owner == worker);
-        let closed: Vec<ClaimNumber> = closed.map(|it| it.1).filter(|number| !left(*number)).collect();
-        let commits: Arc<[Commit]> = picked
-            .iter()
-            .map(|((_, id, fence), change)| Commit {
-                id: *id,
-                fence: *fence,
-                transition: transition(*change),
-            })
-            .collect();
-        let fates = self
-            .store
-            .commit(self.workers[worker].id, commits, closed)
-            .await?;
-        for at in used {
-            self.fences[at].open = false;
-        }
-        let mut said = format!("{} answers", fates.len());
-        for (fate, ((_, id, _), _)) in fates.iter().zip(&picked) {
-            let _ = write!(said, "\n{} {fate:?}", self.name(*id));
-        }
-        Ok(said)
-    }
-
-    async fn resolve(&mut self, worker: usize, picks: &[Pick]) -> Result<String, StoreError> {
-        let asked: Vec<(InstanceId, Fence)> = picks
-            .iter()
-            .filter_map(|pick| self.pick(worker, *pick).map(|(_, id, fence)| (id, fence)))
-            .collect();
-        let resolved = self.store.resolve(self.workers[worker].id, asked.clone()).await?;
-        let mut said = format!("{} answers", resolved.len());
-        for (resolution, (id, _)) in resolved.iter().zip(&asked) {
-            let _ = write!(said, "\n{} {resolution:?}", self.name(*id));
-        }
-        Ok(said)
-    }
-
-    async fn release(&mut self, worker: usize, claims: &[usize]) -> Result<String, StoreError> {
-        let mut numbers = Vec::new();
-        for position in claims {
-            if let Some((owner, number)) = self.claims.get(position % self.claims.len().max(1)) {
-                numbers.push(*number);
-                if *owner == worker {
-                    for given in self.fences.iter_mut().filter(|it| it.fence.claim == *number) {
-                        given.open = false;
-                    }
-                }
-            }
-        }
-        self.store.release(self.workers[worker].id, numbers).await?;
-        Ok("ok".to_owned())
     }
 
     async fn register(&mut self, ended: bool) -> Result<String, StoreError> {
@@ -321,11 +239,19 @@ impl Player {
     async fn beat(&mut self, worker: usize) -> Result<String, StoreError> {
         match self.heart.beat(self.workers[worker].id, HOUR).await? {
             Beat::Dead => Ok("dead".to_owned()),
-            Beat::Alive { mut claims } => {
+            Beat::Alive {
+                mut claims,
+                cancelled,
+            } => {
                 self.workers[worker].lost = false;
                 claims.sort_unstable();
-                let numbers = claims.iter().map(|number| number.get());
-                Ok(format!("alive with claims {:?}", numbers.collect::<Vec<_>>()))
+                let numbers: Vec<i64> = claims.iter().map(|number| number.get()).collect();
+                let cancelled: Vec<String> = cancelled.into_iter().map(|id| self.name(id)).collect();
+                let must_end = if cancelled.is_empty() { "" } else { ", must end " };
+                Ok(format!(
+                    "alive with claims {numbers:?}{must_end}{}",
+                    cancelled.join(" ")
+                ))
             }
         }
     }
@@ -357,45 +283,4 @@ impl Player {
         }
         Ok("says more for ever".to_owned())
     }
-
-    async fn snapshots(&mut self) -> Result<String, StoreError> {
-        let snapshots = self.store.snapshots(self.instances.clone()).await?;
-        let mut said = format!("{} instances", snapshots.len());
-        for (position, snapshot) in snapshots.into_iter().enumerate() {
-            let text = snapshot.map_or_else(|| "removed".to_owned(), |snapshot| told(&snapshot));
-            let _ = write!(said, "\n#{position} {text}");
-        }
-        Ok(said)
-    }
-}
-
-/// A snapshot in words, all but its id; of its time only whether it has come.
-fn told(snapshot: &Snapshot) -> String {
-    let Snapshot {
-        machine,
-        queue,
-        status,
-        step,
-        attempt,
-        crashes,
-        ..
-    } = snapshot;
-    let mut said = format!(
-        "{status}, {machine} in {queue}, {step} {}",
-        value(&snapshot.state)
-    );
-    let _ = write!(said, ", attempt {attempt}, crashes {crashes}");
-    if *status == Status::Runnable && snapshot.due_in > Duration::ZERO {
-        said.push_str(", later");
-    }
-    if let Some(result) = &snapshot.result {
-        let _ = write!(said, ", result {}", value(result));
-    }
-    if let Some(failure) = &snapshot.failure {
-        let _ = write!(said, ", failure {:?} {failure}", failure.kind);
-    }
-    if let Some(key) = &snapshot.correlation_key {
-        let _ = write!(said, ", holds {key}");
-    }
-    said
 }

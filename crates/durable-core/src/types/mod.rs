@@ -1,5 +1,7 @@
 //! The newtypes that every other module speaks in.
 
+mod name;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::num::ParseIntError;
@@ -10,6 +12,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EncodeError, InvalidValue};
+
+use name::checked_name;
+pub use name::{CorrelationKey, DeduplicationKey, QueueName, SignalName};
 
 /// The longest delay, timeout or retention that is accepted: 100 years (rule OUT-5).
 pub const MAX_DURATION: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
@@ -109,32 +114,6 @@ pub struct Fence {
     pub seq: i32,
 }
 
-/// The name of a queue: 1 to 255 bytes, no control characters.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct QueueName(Cow<'static, str>);
-
-impl QueueName {
-    /// Checks and wraps a name.
-    ///
-    /// # Errors
-    /// [`InvalidValue`] when the name is empty, longer than 255 bytes, or holds a control character.
-    pub fn new(name: impl Into<Cow<'static, str>>) -> Result<Self, InvalidValue> {
-        checked_name("queue", name.into()).map(Self)
-    }
-
-    /// The name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for QueueName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
 /// Which machine an instance runs: its name and version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MachineKey {
@@ -171,52 +150,6 @@ impl fmt::Display for MachineKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} v{}", self.name, self.version)
     }
-}
-
-/// The business identity of an instance: inserts are deduplicated on it (rule ID-1).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CorrelationKey(Cow<'static, str>);
-
-impl CorrelationKey {
-    /// Checks and wraps a key.
-    ///
-    /// # Errors
-    /// [`InvalidValue`] when the key is empty, longer than 255 bytes, or holds a control character.
-    pub fn new(key: impl Into<Cow<'static, str>>) -> Result<Self, InvalidValue> {
-        checked_name("correlation key", key.into()).map(Self)
-    }
-
-    /// The key.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for CorrelationKey {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
-fn checked_name(field: &'static str, name: Cow<'static, str>) -> Result<Cow<'static, str>, InvalidValue> {
-    if name.is_empty() {
-        return Err(InvalidValue::Empty { field });
-    }
-    if name.len() > MAX_NAME_BYTES {
-        return Err(InvalidValue::TooLong {
-            field,
-            bytes: name.len(),
-            limit: MAX_NAME_BYTES,
-        });
-    }
-    if name.chars().any(char::is_control) {
-        return Err(InvalidValue::ControlCharacter {
-            field,
-            value: name.escape_debug().to_string(),
-        });
-    }
-    Ok(name)
 }
 
 /// Refuses a duration that is longer than [`MAX_DURATION`].

@@ -3,7 +3,15 @@
 //! Each outcome is a type of its own, with only the options that mean something on it; `ok()`
 //! turns it into the [`Outcome`] that a step returns.
 
+mod children;
+mod transaction;
+mod wait;
+
 use std::time::Duration;
+
+pub use children::{ScheduleChildren, schedule_children};
+pub use transaction::{WithTransaction, with_transaction};
+pub use wait::{Await, await_signal, await_signals};
 
 use crate::error::Failure;
 use crate::machine::{Machine, StepResult};
@@ -15,12 +23,18 @@ pub enum Outcome<M: Machine> {
     Next(Next<M>),
     /// Run the same step again.
     Retry(Retry<M>),
+    /// Wait for a signal, then run another step.
+    Await(Await<M>),
+    /// Insert children, wait for them, then run another step.
+    ScheduleChildren(ScheduleChildren<M>),
     /// Finished, with a result.
     Done(Done<M::Result>),
     /// Finished, failed.
     Stop(Stop),
     /// Finished, cancelled.
     Cancel(Cancel),
+    /// Any of the others, committed in a transaction that the step has opened.
+    WithTransaction(WithTransaction<M>),
 }
 
 /// Goes on with `step`, in the new state. The attempt goes back to 0.
@@ -30,6 +44,7 @@ pub fn next<M: Machine>(step: M::Step, state: M) -> Next<M> {
         step,
         state,
         delay: Duration::ZERO,
+        ahead: M::RUN_AHEAD,
     }
 }
 
@@ -71,9 +86,20 @@ pub struct Next<M: Machine> {
     pub(crate) step: M::Step,
     pub(crate) state: M,
     pub(crate) delay: Duration,
+    pub(crate) ahead: bool,
 }
 
 impl<M: Machine> Next<M> {
+    /// Runs the step in the same worker as soon as this outcome is committed, without the queue: a chain of short
+    /// steps goes faster, and other work of the queue waits meanwhile (rule RUN-1). How far a worker runs ahead is
+    /// bounded by [`EngineBuilder::run_ahead_limit`](crate::EngineBuilder::run_ahead_limit); past it, and with a
+    /// delay, the step goes through the queue. Default: [`Machine::RUN_AHEAD`].
+    #[must_use]
+    pub fn ahead(mut self) -> Self {
+        self.ahead = true;
+        self
+    }
+
     /// Runs the step no sooner than this from now; at most 100 years.
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {

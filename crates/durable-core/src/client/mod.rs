@@ -1,20 +1,23 @@
-//! What a program asks of the store without running anything: insert, look up, wait.
+//! What a program asks of the store without running anything: insert, look up, signal, operate, wait.
+
+mod operate;
+mod signal;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-use tokio::time::{Instant, timeout_at};
+pub use signal::SendSignal;
+pub use wait::Settled;
 
-use crate::error::{Failure, FailureKind, InsertError, InvalidValue, StoreError, WaitError};
+use crate::error::{InsertError, InvalidValue, StoreError};
 use crate::insert::Insert;
 use crate::observe;
 use crate::runtime::local::Local;
 use crate::store::{Inserted, NewInstance, Snapshot, Store};
-use crate::types::{CorrelationKey, InstanceId, QueueName, Status};
+use crate::types::{CorrelationKey, InstanceId, QueueName};
 
-/// Inserts instances and waits for them. Needs no engine in the process; a web server holds one of these.
+/// Inserts instances, signals and cancels them, and waits for them. Needs no engine in the process; a web server holds one of these.
 /// Cheap to clone.
 ///
 /// # Cancel safety
@@ -24,9 +27,6 @@ pub struct Client {
     store: Arc<dyn Store>,
     local: Arc<Local>,
 }
-
-/// How often the row is read while waiting for an instance that runs in another process.
-const WAIT_TICK: Duration = Duration::from_millis(250);
 
 impl Client {
     /// A client of a store.
@@ -43,10 +43,10 @@ impl Client {
     /// [`StoreError::Unknown`], when a correlation key makes a second try safe.
     pub async fn insert<R>(&self, insert: Insert<R>) -> Result<Inserted, InsertError> {
         let inserted = self.insert_encoded(vec![insert.encode()?]).await?;
-        inserted.into_iter().next().ok_or_else(|| {
-            let message = "the store gave no answer for an inserted instance".to_owned();
-            InsertError::Store(StoreError::Fatal { message })
-        })
+        inserted
+            .into_iter()
+            .next()
+            .ok_or_else(|| InsertError::Store(no_answer("an inserted instance")))
     }
 
     /// Inserts a batch of any size in one statement; the answers stand in the caller's order. All of it is
@@ -105,49 +105,11 @@ impl Client {
         let key: Result<CorrelationKey, InvalidValue> = CorrelationKey::new(key);
         Ok(self.store.find(key?).await?)
     }
+}
 
-    /// Waits until an instance is done, and gives its result. An instance that an engine of this process
-    /// finishes is answered at once, one of another process within 250 ms. The answer is always read from
-    /// the store.
-    ///
-    /// # Errors
-    /// [`WaitError`]: failed or cancelled, not found, still at work after `limit`, or a result of another
-    /// type.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost: the work goes on, and waiting again is the retry.
-    pub async fn result<R: DeserializeOwned>(&self, id: InstanceId, limit: Duration) -> Result<R, WaitError> {
-        let snapshot = self.settled(id, limit).await?;
-        match (snapshot.status, snapshot.result) {
-            (Status::Done, Some(result)) => {
-                result.decode().map_err(|source| WaitError::Decode { id, source })
-            }
-            (status, _) => {
-                let unknown = || Failure::new(FailureKind::Stopped, format!("it is {status}"));
-                Err(WaitError::Failed {
-                    id,
-                    failure: snapshot.failure.unwrap_or_else(unknown),
-                })
-            }
-        }
-    }
-
-    async fn settled(&self, id: InstanceId, limit: Duration) -> Result<Snapshot, WaitError> {
-        let deadline = Instant::now() + limit;
-        loop {
-            let notify = self.local.subscribe(id);
-            let notified = notify.notified();
-            tokio::pin!(notified);
-            // Listening before the row is read: an end in between is not missed.
-            notified.as_mut().enable();
-            let snapshot = self.snapshot(id).await?.ok_or(WaitError::NotFound { id })?;
-            if snapshot.status.is_terminal() {
-                return Ok(snapshot);
-            }
-            if Instant::now() >= deadline {
-                return Err(WaitError::Busy { id, waited: limit });
-            }
-            let _ = timeout_at(deadline.min(Instant::now() + WAIT_TICK), notified).await;
-        }
+/// A store that gives fewer answers than it was asked for has a bug.
+fn no_answer(what: &str) -> StoreError {
+    StoreError::Fatal {
+        message: format!("the store gave no answer for {what}"),
     }
 }

@@ -1,0 +1,86 @@
+-- Takes instances that do not execute out of their place, so that commit.sql can end them as cancelled in the same
+-- transaction; marks those that execute, and tells their workers through the next heartbeat (rule CANCEL-1). $2 says why.
+-- Their locks are held, and this snapshot came after them. One row for each instance that is there.
+--
+-- Only a claim takes a place row without the lock of the instance: the delete waits for it, and then finds nothing. Place
+-- rows and deadlines are never updated, so deleting by ctid is right.
+-- Index: the primary keys of instances, ready, scheduled and deadlines, one probe each per instance.
+WITH target AS MATERIALIZED (
+    SELECT instance.*
+    FROM unnest($1::bigint[]) AS input (id)
+    CROSS JOIN LATERAL (
+        SELECT id, seq, status, lane_id, priority, eligible_at, deadline_at, parent_id
+        FROM durable.instances
+        WHERE id = input.id
+        LIMIT 1
+    ) AS instance
+), unready AS (
+    DELETE FROM durable.ready
+    WHERE ctid = ANY (ARRAY(
+        SELECT ready.ctid
+        FROM target
+        CROSS JOIN LATERAL (
+            SELECT ready.ctid
+            FROM durable.ready AS ready
+            WHERE ready.lane_id = target.lane_id
+                AND ready.priority = target.priority
+                AND ready.eligible_at = target.eligible_at
+                AND ready.instance_id = target.id
+            LIMIT 1
+        ) AS ready
+        WHERE target.status = 'active'
+    ))
+    RETURNING instance_id
+), unscheduled AS (
+    DELETE FROM durable.scheduled
+    WHERE ctid = ANY (ARRAY(
+        SELECT scheduled.ctid
+        FROM target
+        CROSS JOIN LATERAL (
+            SELECT scheduled.ctid
+            FROM durable.scheduled AS scheduled
+            WHERE scheduled.lane_id = target.lane_id
+                AND scheduled.eligible_at = target.eligible_at
+                AND scheduled.instance_id = target.id
+            LIMIT 1
+        ) AS scheduled
+        WHERE target.status = 'active'
+    ))
+    RETURNING instance_id
+), met AS (
+    DELETE FROM durable.deadlines
+    WHERE ctid = ANY (ARRAY(
+        SELECT deadline.ctid
+        FROM target
+        CROSS JOIN LATERAL (
+            SELECT deadline.ctid
+            FROM durable.deadlines AS deadline
+            WHERE deadline.deadline_at = target.deadline_at AND deadline.instance_id = target.id
+            LIMIT 1
+        ) AS deadline
+        WHERE target.status IN ('awaiting_signal', 'awaiting_children')
+    ))
+), stands AS MATERIALIZED (
+    SELECT
+        target.id, target.seq, target.parent_id,
+        CASE
+            WHEN target.status <> 'active' THEN target.status::text
+            WHEN target.id IN (SELECT instance_id FROM unready UNION ALL SELECT instance_id FROM unscheduled)
+                THEN 'runnable'
+            ELSE 'executing'
+        END AS status
+    FROM target
+), marked AS (
+    UPDATE durable.instances AS instance
+    SET cancellation = coalesce(instance.cancellation, $2::jsonb)
+    WHERE instance.id = ANY (ARRAY(SELECT id FROM stands WHERE status = 'executing'))
+    RETURNING instance.id
+), told AS (
+    INSERT INTO durable.cancel_requests (instance_id)
+    SELECT id
+    FROM marked
+    ORDER BY id
+    ON CONFLICT DO NOTHING
+)
+SELECT id, seq, parent_id, status
+FROM stands

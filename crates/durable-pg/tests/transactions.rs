@@ -1,0 +1,169 @@
+//! Signals in a transaction of the caller: sent exactly if it commits, and nobody waits for it before.
+
+use std::sync::Arc;
+
+use durable_core::store::{
+    ClaimRequest, Commit, CommitFate, CommitRequest, NewWorker, Patience, Roles, Transition,
+};
+use durable_core::{
+    ClaimNumber, Client, Context, Insert, InstanceId, Job, JobError, Json, SendSignal, SignalFate,
+    SignalName, Status, Store, Target, WorkerId,
+};
+use durable_pg::PgStore;
+use durable_testing::TestDatabase;
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+
+#[derive(Serialize, Deserialize)]
+struct Order;
+
+impl Job for Order {
+    const NAME: &'static str = "order";
+    type Output = ();
+
+    async fn perform(&self, _context: &Context) -> Result<(), JobError> {
+        Ok(())
+    }
+}
+
+struct Scene {
+    _database: TestDatabase,
+    pool: PgPool,
+    store: PgStore,
+    client: Client,
+    worker: WorkerId,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let database = TestDatabase::new().await.expect("a database");
+        let store = PgStore::connect(&database.url()).await.expect("connected");
+        let worker = NewWorker {
+            name: "test".to_owned(),
+            lease: std::time::Duration::from_secs(3600),
+            process: None,
+            roles: Roles::ALL,
+        };
+        Self {
+            pool: database.pool(3).await.expect("a pool"),
+            worker: store.register(worker).await.expect("registered"),
+            client: Client::new(store.clone()),
+            store,
+            _database: database,
+        }
+    }
+
+    async fn insert(&self, key: &'static str) -> InstanceId {
+        let inserted = self.client.insert(Insert::job(Order).correlation_key(key)).await;
+        inserted.expect("inserted").id()
+    }
+
+    /// Claims everything and commits one transition for each.
+    async fn step(&self, number: i64, transition: Transition) -> Vec<CommitFate> {
+        let request = ClaimRequest {
+            worker: self.worker,
+            number: ClaimNumber::new(number),
+            queue: durable_core::QueueName::new("default").expect("valid"),
+            machines: Arc::new([durable_core::MachineKey::new("order", 1).expect("valid")]),
+            limit: 10,
+        };
+        let claimed = self.store.claim(request).await.expect("claimed").instances;
+        let outcomes: Vec<Commit> = claimed
+            .iter()
+            .map(|one| Commit::of(one, transition.clone()))
+            .collect();
+        let request = CommitRequest {
+            patience: Patience::Skip,
+            ..CommitRequest::new(self.worker, outcomes, Vec::new())
+        };
+        self.store.commit(request).await.expect("committed").fates
+    }
+
+    async fn status(&self, id: InstanceId) -> Status {
+        let snapshot = self.client.snapshot(id).await.expect("read");
+        snapshot.expect("there").status
+    }
+}
+
+fn park() -> Transition {
+    Transition::Await {
+        step: "perform".to_owned(),
+        state: Json::encode(&()).expect("valid"),
+        signals: vec![SignalName::new("paid").expect("valid")],
+        timeout: None,
+    }
+}
+
+#[tokio::test]
+async fn a_signal_of_a_transaction_arrives_exactly_if_it_commits() {
+    // contract: INS-2, SIG-1, SIG-2
+    let scene = Scene::new().await;
+    let (by_id, by_key) = (scene.insert("a").await, scene.insert("b").await);
+    scene.step(1, park()).await;
+    for commits in [false, true] {
+        let mut transaction = scene.pool.begin().await.expect("begun");
+        let mut caller = scene.store.in_transaction(&mut transaction);
+        let sent = caller
+            .send_all([
+                SendSignal::new(by_id, "paid", &1),
+                SendSignal::new(Target::key("b").expect("valid"), "paid", &2),
+                SendSignal::new(InstanceId::new(999), "paid", &3),
+            ])
+            .await;
+        assert_eq!(sent.expect("sent"), [true, true, false]);
+        assert_eq!(
+            scene.status(by_id).await,
+            Status::AwaitingSignal,
+            "not before the commit"
+        );
+        if commits {
+            transaction.commit().await.expect("committed");
+        } else {
+            transaction.rollback().await.expect("rolled back");
+            assert_eq!(scene.status(by_id).await, Status::AwaitingSignal);
+        }
+    }
+    for (id, payload) in [(by_id, "1"), (by_key, "2")] {
+        let snapshot = scene.client.snapshot(id).await.expect("read").expect("there");
+        assert_eq!(snapshot.status, Status::Runnable);
+        let inbox: Vec<&str> = snapshot
+            .inbox
+            .iter()
+            .map(|signal| signal.payload.as_str())
+            .collect();
+        assert_eq!(inbox, [payload]);
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_transaction_that_has_sent_a_signal() {
+    // contract: OUT-6, SIG-1
+    let scene = Scene::new().await;
+    let id = scene.insert("a").await;
+    let mut transaction = scene.pool.begin().await.expect("begun");
+    let mut caller = scene.store.in_transaction(&mut transaction);
+    assert!(caller.send(SendSignal::new(id, "paid", &1)).await.expect("sent"));
+    assert_eq!(
+        scene.step(1, park()).await,
+        [CommitFate::Committed],
+        "its row is free"
+    );
+    let other = scene.client.signal(id, "other", &()).await.expect("delivered");
+    assert_eq!(other, SignalFate::Stored(id), "and others deliver meanwhile");
+    transaction.commit().await.expect("committed");
+    assert_eq!(scene.status(id).await, Status::Runnable);
+
+    let mut transaction = scene.pool.begin().await.expect("begun");
+    let mut caller = scene.store.in_transaction(&mut transaction);
+    assert!(caller.send(SendSignal::new(id, "late", &1)).await.expect("sent"));
+    let done = Transition::Done {
+        result: Json::encode(&()).expect("valid"),
+    };
+    assert_eq!(scene.step(2, done).await, [CommitFate::Committed]);
+    transaction
+        .commit()
+        .await
+        .expect("a target that has ended drops the signal");
+    let snapshot = scene.client.snapshot(id).await.expect("read").expect("there");
+    assert_eq!((snapshot.status, snapshot.inbox.len()), (Status::Done, 0));
+}
