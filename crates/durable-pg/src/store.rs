@@ -201,8 +201,7 @@ impl Store for PgStore {
             let (removed, more): (i64, bool) = (row.try_get("removed")?, row.try_get("more")?);
             Ok(Collected {
                 instances: unsigned(removed),
-                // Without progress the rest is locked: nothing to do at once.
-                more: more && removed > 0,
+                more,
             })
         })
         .await

@@ -33,7 +33,10 @@ async fn postgres_and_the_model_agree_on_random_histories() {
     let fresh = async || {
         sqlx::raw_sql(
             "DELETE FROM durable.claims; DELETE FROM durable.workers; DELETE FROM durable.ready; \
-             DELETE FROM durable.scheduled; DELETE FROM durable.finished; DELETE FROM durable.instances",
+             DELETE FROM durable.scheduled; DELETE FROM durable.finished; DELETE FROM durable.kept_children; \
+             DELETE FROM durable.signals; DELETE FROM durable.signal_keys; DELETE FROM durable.deadlines; \
+             DELETE FROM durable.cancel_requests; DELETE FROM durable.outgoing_signals; \
+             DELETE FROM durable.instances",
         )
         .execute(store.pool())
         .await

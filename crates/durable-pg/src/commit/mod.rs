@@ -3,7 +3,7 @@
 mod children;
 mod columns;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use durable_core::ClaimNumber;
 use durable_core::store::{Commit, CommitFate, CommitRequest, Committed, Patience, Transition};
@@ -116,10 +116,21 @@ async fn commit_once(
     };
     let (committed, locked) = (places("committed")?, places("locked")?);
     let cancelling = places("cancelling")?;
+    // Behind an outcome of the same instance that was committed nothing is asked for any more.
+    let mut over: HashMap<i64, i64> = HashMap::new();
+    for (place, id) in (1..).zip(&columns.ids) {
+        if committed.contains(&place) {
+            over.entry(*id).or_insert(place);
+        }
+    }
+    let over = |place: i64| {
+        let id = usize::try_from(place - 1).ok().and_then(|at| columns.ids.get(at));
+        id.and_then(|id| over.get(id)).is_some_and(|end| *end < place)
+    };
     let fate = |place: i64| {
         if committed.contains(&place) {
             CommitFate::Committed
-        } else if cancelling.contains(&place) {
+        } else if cancelling.contains(&place) && !over(place) {
             CommitFate::CancelRequested
         } else if locked.contains(&place) {
             CommitFate::Locked
@@ -139,6 +150,8 @@ async fn commit_once(
     {
         spawned.push((usize::try_from(place - 1).map_err(decode_error)?, fan_out));
     }
+    // Children are inserted in the caller's order, whatever order the statement worked in.
+    spawned.sort_unstable();
     let woken = queues(woken.unwrap_or_default())?;
     Ok((Committed { fates, woken }, spawned))
 }

@@ -1,23 +1,20 @@
 -- Ends what commit.sql began for instances that schedule children: those of which children were inserted wait for as
--- many as are needed ($2; NULL means all), the others go on at once (rule CHILD-1). Runs in the same transaction, after
--- the insert of the children, so nobody sees the state in between, and the lock of each instance is held.
+-- many as are needed ($2; NULL means all), the others go on at once, eligible since their outcome (rule CHILD-1). Runs in
+-- the same transaction, after the insert of the children, so nobody sees the state in between, and the lock of each
+-- instance is held.
 -- Index: the primary key of instances, one probe per instance.
-WITH clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-), input AS MATERIALIZED (
+WITH input AS MATERIALIZED (
     SELECT input.id, least(coalesce(input.needed, input.inserted), input.inserted) AS children_left
     FROM unnest($1::bigint[], $2::integer[], $3::integer[]) AS input (id, needed, inserted)
 ), written AS (
     UPDATE durable.instances AS instance
     SET children_left = input.children_left,
         status = CASE WHEN input.children_left > 0 THEN instance.status ELSE 'active' END,
-        eligible_at = CASE WHEN input.children_left > 0 THEN instance.eligible_at ELSE clock.now END,
         correlation_guard = CASE
             WHEN input.children_left > 0 AND 'awaiting_children' <> ALL (instance.correlation_scope) THEN NULL
             ELSE instance.correlation_guard
         END
-    FROM clock
-    CROSS JOIN input
+    FROM input
     WHERE instance.id BETWEEN input.id AND input.id
     RETURNING
         instance.id, instance.seq, instance.lane_id, instance.priority, instance.eligible_at, instance.status,

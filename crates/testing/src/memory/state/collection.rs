@@ -22,26 +22,54 @@ impl State {
             _ => None,
         };
         let expired = |row: &Row| kept(row.status).is_some_and(|kept| now - row.finished >= kept);
-        let rows = self
-            .instances
-            .iter()
-            .filter(|(id, row)| expired(row) && !self.may_be_read(row) && !locked.contains(id));
-        let mut gone: Vec<InstanceId> = rows.map(|(id, _)| *id).collect();
-        let more = gone.len() > limit;
+        let due = |(id, row): (&InstanceId, &Row)| (expired(row) && !row.kept).then_some(*id);
+        let due: Vec<InstanceId> = self.instances.iter().filter_map(due).collect();
+        let mut gone = Vec::new();
+        for id in due {
+            match self.reader(id) {
+                Some(parent) if locked.contains(&parent) => {}
+                Some(_) => self.keep(id),
+                None if locked.contains(&id) => {}
+                None => gone.push(id),
+            }
+        }
+        let mut more = gone.len() > limit;
         gone.truncate(limit);
-        let mut collected = Collected { instances: 0, more };
+        let mut collected = Collected::default();
         for id in gone {
             if let Some((key, _)) = self.instances.remove(&id).and_then(|row| row.correlation) {
                 self.keys.remove(&key);
             }
+            more |= self.free_children(id);
             collected.instances += 1;
         }
+        collected.more = more;
         collected
     }
 
-    /// Whether a parent that is not terminal may still want to see it (rule CHILD-4).
-    fn may_be_read(&self, row: &Row) -> bool {
-        let parent = row.parent.and_then(|(parent, _)| self.instances.get(&parent));
-        parent.is_some_and(|parent| !parent.status.is_terminal())
+    /// The parent that is not terminal, and so may still want to see the child (rule CHILD-4).
+    fn reader(&self, child: InstanceId) -> Option<InstanceId> {
+        let (parent, _) = self.instances.get(&child)?.parent?;
+        let at_work = !self.instances.get(&parent)?.status.is_terminal();
+        at_work.then_some(parent)
+    }
+
+    /// Leaves a child for its parent, until the parent is removed.
+    fn keep(&mut self, child: InstanceId) {
+        if let Some(row) = self.instances.get_mut(&child) {
+            row.kept = true;
+        }
+    }
+
+    /// Whether any child was kept for the parent, which has been removed.
+    fn free_children(&mut self, parent: InstanceId) -> bool {
+        let mut any = false;
+        for row in self.instances.values_mut() {
+            if row.kept && row.parent.is_some_and(|(id, _)| id == parent) {
+                row.kept = false;
+                any = true;
+            }
+        }
+        any
     }
 }

@@ -66,6 +66,7 @@ impl State {
             left: 0,
             children_visible: false,
             joined: false,
+            kept: false,
             cancellation: None,
         };
         self.instances.insert(id, row);

@@ -85,6 +85,8 @@ struct Row {
     children_visible: bool,
     /// Whether it was counted towards its parent's join.
     joined: bool,
+    /// Whether the collector has left it for its parent: it goes after the parent.
+    kept: bool,
     /// Why it must end cancelled, as soon as its step has ended.
     cancellation: Option<Failure>,
 }

@@ -156,6 +156,7 @@ impl State {
             }
         };
         row.finished = now;
+        row.kept = false;
         row.inbox.clear();
         row.used.clear();
         row.awaited.clear();
