@@ -34,6 +34,11 @@ pages!(
     guide_machines: "../../docs/guides/machines.md",
     guide_jobs: "../../docs/guides/jobs.md",
     guide_scheduling_and_queues: "../../docs/guides/scheduling-and-queues.md",
+    guide_signals_and_waiting: "../../docs/guides/signals-and-waiting.md",
+    guide_children: "../../docs/guides/children.md",
+    guide_results: "../../docs/guides/results.md",
+    guide_cancellation_and_operators: "../../docs/guides/cancellation-and-operators.md",
+    guide_exactly_once: "../../docs/guides/exactly-once.md",
     guide_testing: "../../docs/guides/testing.md",
     guide_operation: "../../docs/guides/operation.md",
 );

@@ -58,12 +58,14 @@ async fn the_queries_of_the_guide_to_operation_find_what_they_say() {
     let pool = database.pool(1).await.expect("a pool");
     let queries = OPERATION.split("```sql\n").skip(1);
     let queries: Vec<&str> = queries.filter_map(|rest| rest.split("```").next()).collect();
-    let [due, workers, failures] = queries[..] else {
+    let [due, workers, failures, waits] = queries[..] else {
         panic!("other queries than expected: {queries:?}")
     };
     for query in [due, workers, failures] {
         let rows = sqlx::query(query).fetch_all(&pool).await.expect(query);
         assert_eq!(rows.len(), 1, "{query}");
     }
+    let parked = sqlx::query(waits).fetch_all(&pool).await.expect(waits);
+    assert!(parked.is_empty(), "no invoice waits");
     only_maintains.shutdown().await;
 }

@@ -131,10 +131,12 @@ impl<M: Machine> Retry<M> {
         self
     }
 
-    /// Keeps with the instance, for people, why it is tried again.
+    /// Keeps with the instance, for people, why it is tried again: NUL characters are replaced, and the message is cut
+    /// at 8 KiB.
     #[must_use]
     pub fn because(mut self, failure: Failure) -> Self {
-        self.failure = Some(failure);
+        // Its fields are public, so it may hold what no store can.
+        self.failure = Some(Failure::new(failure.kind, failure.message));
         self
     }
 
@@ -189,5 +191,42 @@ impl Cancel {
     /// Never; the `Result` is what a step returns.
     pub fn ok<M: Machine>(self) -> StepResult<M> {
         Ok(Outcome::Cancel(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+    use crate::context::Context;
+    use crate::error::FailureKind;
+    use crate::types::Json;
+
+    #[derive(Serialize, Deserialize)]
+    struct Nothing;
+
+    impl Machine for Nothing {
+        const NAME: &'static str = "nothing";
+        type Step = ();
+        type Result = ();
+
+        fn first_step() {}
+
+        async fn step(self, (): (), _context: &Context) -> StepResult<Self> {
+            done(()).ok()
+        }
+    }
+
+    #[test]
+    fn a_failure_made_by_hand_is_storable_when_it_is_kept() {
+        // contract: FSM-4, OUT-2
+        let failure = Failure {
+            kind: FailureKind::Error,
+            message: "a\0b".to_owned(),
+        };
+        assert!(Json::encode(&failure).is_err(), "as it is, no store takes it");
+        let kept = retry(Nothing).because(failure).failure.expect("kept");
+        assert!(Json::encode(&kept).is_ok());
     }
 }
