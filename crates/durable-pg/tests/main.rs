@@ -11,6 +11,7 @@ mod conformance;
 mod connections;
 mod counted;
 mod engine;
+mod fan_out;
 mod filled;
 mod flushes;
 mod histories;

@@ -15,6 +15,7 @@ use durable_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::fan_out::Branch;
 use crate::trail::{Ledger, Trail, insert_trails, say, set_gate};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -46,6 +47,7 @@ fn worker_process() {
             .name("worker")
             .queue("default")
             .machine::<Trail>()
+            .machine::<Branch>()
             .lease(orders.lease)
             .poll_interval(Duration::from_millis(100))
             .start()
@@ -65,7 +67,7 @@ fn worker_process() {
 }
 
 /// A worker process, killed with this value.
-struct Worker {
+pub(crate) struct Worker {
     child: Child,
     orders: Option<ChildStdin>,
     lines: mpsc::UnboundedReceiver<String>,
@@ -73,7 +75,7 @@ struct Worker {
 }
 
 impl Worker {
-    async fn start(url: &str, lease: Duration, gate_open: bool) -> Self {
+    pub(crate) async fn start(url: &str, lease: Duration, gate_open: bool) -> Self {
         let orders = Orders {
             url: url.to_owned(),
             lease,
@@ -143,13 +145,13 @@ impl Worker {
     }
 
     /// SIGKILL; returns once it is gone.
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("gone");
     }
 
     /// A clean shutdown; returns once it is gone.
-    async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         drop(self.orders.take());
         // The reader sees the end of the output.
         while tokio::time::timeout(LIMIT, self.lines.recv())
