@@ -17,6 +17,7 @@ mod flushes;
 mod histories;
 mod hot_statements;
 mod inserts;
+mod interleavings;
 mod left_behind;
 mod lost_answers;
 mod migrations;
