@@ -10,6 +10,7 @@ mod machine;
 pub mod observe;
 mod outcome;
 mod panic;
+pub mod poke;
 mod process;
 mod registry;
 mod runtime;
@@ -29,6 +30,7 @@ pub use outcome::{
     Await, Cancel, Done, Next, Outcome, Retry, ScheduleChildren, Stop, WithTransaction, await_signal,
     await_signals, cancel, done, next, retry, schedule_children, stop, with_transaction,
 };
+pub use poke::{PokeHealth, PokeTransport, Poking};
 pub use process::ProcessIdentity;
 pub use runtime::{Drain, DrainError, Engine, EngineBuilder, Queue, Tally};
 pub use store::{

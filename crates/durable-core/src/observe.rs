@@ -13,6 +13,13 @@ use crate::context::Context;
 use crate::store::{CommitFate, Transition};
 use crate::types::{MachineKey, QueueName};
 
+/// Counter, labels `transport` and `result` (`sent`, `received`, `echo`, `malformed`): messages of pokes between
+/// processes (rule POKE-3).
+pub const POKE_MESSAGES: &str = "durable_poke_messages_total";
+/// Counter, label `transport`: connections for pokes that failed or could not be made (rule POKE-5).
+pub const POKE_FAILURES: &str = "durable_poke_failures_total";
+/// Gauge, label `transport`: 1 while connected, else 0.
+pub const POKE_CONNECTED: &str = "durable_poke_connected";
 /// Counter, label `queue`: instances inserted; duplicates are not counted.
 pub const INSERTED: &str = "durable_inserted_total";
 /// Counter, label `queue`: instances claimed.
@@ -72,6 +79,19 @@ impl Transition {
             Self::Cancelled { .. } => "cancelled",
         }
     }
+}
+
+pub(crate) fn poke_message(transport: &'static str, result: &'static str) {
+    counter!(POKE_MESSAGES, "transport" => transport, "result" => result).increment(1);
+}
+
+pub(crate) fn poke_failed(transport: &'static str, error: &crate::poke::PokeError) {
+    counter!(POKE_FAILURES, "transport" => transport).increment(1);
+    tracing::warn!(%error, "no pokes from other processes; polling, and connecting again");
+}
+
+pub(crate) fn poke_connected(transport: &'static str, connected: bool) {
+    gauge!(POKE_CONNECTED, "transport" => transport).set(f64::from(u8::from(connected)));
 }
 
 pub(crate) fn inserted(queue: &QueueName, count: u64) {

@@ -1,5 +1,6 @@
 //! Inserts and signals in a transaction of the caller (rules INS-2, OUT-6).
 
+use durable_core::poke::Pokes;
 use durable_core::store::NewInstance;
 use durable_core::{DeliverError, Insert, InsertError, Inserted, SendSignal, StoreError};
 use sqlx::PgConnection;
@@ -11,9 +12,24 @@ use crate::signals::send;
 
 /// Inserts and signals in the transaction of a connection: both take effect exactly if the caller commits.
 ///
-/// Schedulers find what became runnable at their next poll after the commit.
+/// Schedulers find what became runnable at their next poll after the commit, or at once when they are told:
+///
+/// ```no_run
+/// # use durable_core::{Client, Insert};
+/// # use durable_pg::{PgStore, sqlx::PgPool};
+/// # async fn order<R>(store: &PgStore, client: &Client, pool: &PgPool, new: Insert<R>) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut transaction = pool.begin().await?;
+/// let mut durable = store.in_transaction(&mut transaction);
+/// durable.insert(new).await?;
+/// let pokes = durable.pokes();
+/// transaction.commit().await?;
+/// client.poke(&pokes);
+/// # Ok(())
+/// # }
+/// ```
 pub struct TransactionClient<'c> {
     store: PgStore,
+    pokes: Pokes,
     connection: &'c mut PgConnection,
 }
 
@@ -22,12 +38,18 @@ impl PgStore {
     pub fn in_transaction<'c>(&self, connection: &'c mut PgConnection) -> TransactionClient<'c> {
         TransactionClient {
             store: self.clone(),
+            pokes: Pokes::default(),
             connection,
         }
     }
 }
 
 impl TransactionClient<'_> {
+    /// Whom to tell once the transaction has committed, with [`Client::poke`](durable_core::Client::poke) (rule INS-2).
+    pub fn pokes(&self) -> Pokes {
+        self.pokes.clone()
+    }
+
     /// Inserts one instance.
     ///
     /// # Errors
@@ -57,8 +79,11 @@ impl TransactionClient<'_> {
             };
             insert(self.connection, &shared.statements, batch).await
         };
-        work.await
-            .map_err(|error: sqlx::Error| store_error(&error).into())
+        let inserted = work
+            .await
+            .map_err(|error: sqlx::Error| InsertError::from(store_error(&error)))?;
+        entries.iter().for_each(|entry| self.pokes.queue(&entry.queue));
+        Ok(inserted)
     }
 
     /// Sends a signal when the transaction commits, and says whether there is a target now: `false` means that it is
@@ -84,8 +109,13 @@ impl TransactionClient<'_> {
             .into_iter()
             .map(SendSignal::encode)
             .collect::<Result<Vec<_>, _>>()?;
-        send(self.connection, &self.store.shared.statements, &signals)
+        let sent = send(self.connection, &self.store.shared.statements, &signals)
             .await
-            .map_err(|error| store_error(&error).into())
+            .map_err(|error| DeliverError::from(store_error(&error)))?;
+        if sent.contains(&true) {
+            // Whom it wakes, and where, is known at the commit only.
+            self.pokes.anything();
+        }
+        Ok(sent)
     }
 }

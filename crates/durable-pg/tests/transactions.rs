@@ -6,7 +6,7 @@ use durable_core::store::{
     ClaimRequest, Commit, CommitFate, CommitRequest, NewWorker, Patience, Roles, Transition,
 };
 use durable_core::{
-    ClaimNumber, Client, Context, Insert, InstanceId, Job, JobError, Json, SendSignal, SignalFate,
+    ClaimNumber, Client, Context, Engine, Insert, InstanceId, Job, JobError, Json, SendSignal, SignalFate,
     SignalName, Status, Store, Target, WorkerId,
 };
 use durable_pg::PgStore;
@@ -166,4 +166,31 @@ async fn nobody_waits_for_a_transaction_that_has_sent_a_signal() {
         .expect("a target that has ended drops the signal");
     let snapshot = scene.client.snapshot(id).await.expect("read").expect("there");
     assert_eq!((snapshot.status, snapshot.inbox.len()), (Status::Done, 0));
+}
+
+#[tokio::test]
+async fn work_of_a_transaction_starts_without_a_poll_once_its_pokes_are_told() {
+    // contract: INS-2, POKE-1
+    let scene = Scene::new().await;
+    let hour = std::time::Duration::from_secs(3600);
+    let engine = Engine::builder(scene.store.clone())
+        .queue("default")
+        .job::<Order>()
+        .poll_interval(hour)
+        .start()
+        .await
+        .expect("started");
+    // Its first look is over: what it finds from now on, it was told of.
+    let first = scene.insert("first").await;
+    scene.client.result::<()>(first, hour).await.expect("done");
+    let mut transaction = scene.pool.begin().await.expect("begun");
+    let mut durable = scene.store.in_transaction(&mut transaction);
+    let inserted = durable.insert(Insert::job(Order)).await.expect("inserted");
+    let pokes = durable.pokes();
+    transaction.commit().await.expect("committed");
+    scene.client.poke(&pokes);
+    let within = std::time::Duration::from_secs(60);
+    let done = scene.client.result::<()>(inserted.id(), within).await;
+    done.expect("done, an hour before the poll");
+    engine.shutdown().await;
 }

@@ -6,9 +6,11 @@ pub mod conformance;
 pub mod database;
 pub mod histories;
 pub mod memory;
+pub mod pokes;
 pub mod servers;
 
 pub use assertions::{AssertInstance, assert_instance};
 pub use database::TestDatabase;
 pub use memory::MemoryStore;
+pub use pokes::MemoryPokes;
 pub use servers::PostgresServer;

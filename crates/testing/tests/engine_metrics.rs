@@ -9,6 +9,7 @@ use durable_core::{
     Client, Context, Insert, InstanceId, Job, JobError, Machine, Retention, Status, StepResult, WaitError,
     await_signal, done, next, observe, schedule_children,
 };
+use durable_testing::MemoryPokes;
 use durable_testing::memory::{Call, MemoryStore};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use serde::{Deserialize, Serialize};
@@ -136,12 +137,13 @@ async fn until_executing(client: &Client, id: InstanceId) {
 /// Everything that an engine reports happens once: good and bad outcomes, lost answers, lost leases.
 async fn eventful() {
     let store = MemoryStore::new();
-    let (faults, client) = (store.faults(), client(&store));
+    let (faults, client, pokes) = (store.faults(), client(&store), MemoryPokes::new());
     let engine = builder(&store)
         .queue("chores")
         .job::<Chore>()
         .machine::<Route>()
         .lease(Duration::from_secs(8))
+        .poke(pokes.node())
         .retention(Retention {
             failed: Duration::ZERO,
             ..Retention::default()
@@ -157,6 +159,11 @@ async fn eventful() {
 
     let route = client.insert(Insert::machine(Route)).await.expect("inserted");
     client.result::<()>(route.id(), HOUR).await.expect("done");
+
+    pokes.inject(br#"{"from":1,"pokes":["anything"]}"#);
+    pokes.inject(b"not a message");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    pokes.cut();
 
     faults.fail_next(Call::Claim);
     faults.lose_next_answer(Call::Commit);
@@ -204,6 +211,9 @@ fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
     let values = values(&snapshotter);
     let emitted: BTreeSet<&str> = values.iter().map(|(name, _, _)| name.as_str()).collect();
     let documented = [
+        observe::POKE_MESSAGES,
+        observe::POKE_FAILURES,
+        observe::POKE_CONNECTED,
         observe::INSERTED,
         observe::CLAIMED,
         observe::CLAIMS,
@@ -243,7 +253,19 @@ fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
                 "cancelled",
             ],
         ),
-        ("result", &["found", "empty", "failed"]),
+        ("transport", &["memory"]),
+        (
+            "result",
+            &[
+                "found",
+                "empty",
+                "failed",
+                "sent",
+                "received",
+                "echo",
+                "malformed",
+            ],
+        ),
         (
             "call",
             &[
@@ -281,7 +303,14 @@ fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
         });
         assert!(counted, "{transition}");
     }
+    for result in ["sent", "received", "echo", "malformed"] {
+        let counted = values.iter().any(|(name, labels, _)| {
+            name == observe::POKE_MESSAGES && labels.get("result").is_some_and(|it| it == result)
+        });
+        assert!(counted, "{result}");
+    }
     for happened in [
+        observe::POKE_FAILURES,
         observe::STALE,
         observe::LOCKED,
         observe::REFUSED,

@@ -6,6 +6,7 @@ mod wait;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use signal::SendSignal;
 pub use wait::Settled;
@@ -13,8 +14,10 @@ pub use wait::Settled;
 use crate::error::{InsertError, InvalidValue, StoreError};
 use crate::insert::Insert;
 use crate::observe;
+use crate::poke::{PokeHealth, Pokes, Poking};
+use crate::runtime::hub::{HubHandle, Hubs};
 use crate::runtime::local::Local;
-use crate::store::{Inserted, NewInstance, Snapshot, Store};
+use crate::store::{Eligible, Inserted, NewInstance, Snapshot, Store};
 use crate::types::{CorrelationKey, InstanceId, QueueName};
 
 /// Inserts instances, signals and cancels them, and waits for them. Needs no engine in the process; a web server holds one of these.
@@ -26,6 +29,8 @@ use crate::types::{CorrelationKey, InstanceId, QueueName};
 pub struct Client {
     store: Arc<dyn Store>,
     local: Arc<Local>,
+    /// Held for its drop.
+    _hub: Option<HubHandle>,
 }
 
 impl Client {
@@ -33,7 +38,44 @@ impl Client {
     pub fn new(store: impl Into<Arc<dyn Store>>) -> Self {
         let store = store.into();
         let local = Local::of(&store.identity());
-        Self { store, local }
+        Self {
+            store,
+            local,
+            _hub: None,
+        }
+    }
+
+    /// A client that also tells other processes of the work that it makes, and hears from them, for as long as it or a
+    /// clone of it lives. For processes without an engine: the client of an engine does as its engine.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, if it is a transport.
+    #[must_use]
+    pub fn poking(mut self, poking: impl Into<Poking>) -> Self {
+        self._hub = match poking.into() {
+            Poking::Transport(transport) => Some(Hubs::join(&self.local, &transport)),
+            Poking::None | Poking::Local => None,
+        };
+        self
+    }
+
+    /// Keeps the remote leg of an engine, too.
+    pub(crate) fn held(self, hub: Option<HubHandle>) -> Self {
+        Self { _hub: hub, ..self }
+    }
+
+    /// How the connections for pokes of this process are; empty without a transport.
+    #[must_use]
+    pub fn poke_health(&self) -> Vec<PokeHealth> {
+        self.local.hubs.health()
+    }
+
+    /// Tells of work that a transaction of yours has made, after it committed; see [`Pokes`].
+    pub fn poke(&self, pokes: &Pokes) {
+        pokes.queues.iter().for_each(|queue| self.local.poke(queue));
+        if pokes.anything {
+            self.local.poke_all();
+        }
     }
 
     /// Inserts one instance, and pokes its queue in this process.
@@ -73,15 +115,27 @@ impl Client {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
-        let queues: Vec<_> = entries.iter().map(|entry| entry.queue.clone()).collect();
+        let queues: Vec<_> = entries
+            .iter()
+            .map(|entry| (entry.queue.clone(), entry.eligible))
+            .collect();
         let inserted = self.store.insert(entries).await?;
-        let mut counts: BTreeMap<&QueueName, u64> = BTreeMap::new();
-        for (queue, fate) in queues.iter().zip(&inserted) {
-            *counts.entry(queue).or_default() += u64::from(!fate.is_duplicate());
+        let mut counts: BTreeMap<&QueueName, (u64, Duration)> = BTreeMap::new();
+        for ((queue, eligible), fate) in queues.iter().zip(&inserted) {
+            if !fate.is_duplicate() {
+                let due = match eligible {
+                    Eligible::In(delay) => *delay,
+                    // By whose clock? The store says, when it is asked.
+                    Eligible::At(_) => Duration::ZERO,
+                };
+                let (count, first) = counts.entry(queue).or_insert((0, due));
+                *count += 1;
+                *first = due.min(*first);
+            }
         }
-        for (queue, count) in counts {
+        for (queue, (count, due)) in counts {
             observe::inserted(queue, count);
-            self.local.poke(queue);
+            self.local.poke_in(queue, due);
         }
         Ok(inserted)
     }

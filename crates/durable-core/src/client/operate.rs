@@ -132,7 +132,7 @@ impl Client {
         for fate in &operated.fates {
             match fate {
                 OperationFate::Applied(id) if cancels => self.local.waiters.changed(*id),
-                OperationFate::Requested(id) => self.local.running.cancel(*id),
+                OperationFate::Requested(id) => self.local.cancel(*id),
                 _ => {}
             }
         }

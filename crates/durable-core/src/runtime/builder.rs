@@ -11,6 +11,7 @@ use super::executor::RunAheadLimit;
 use crate::error::StartError;
 use crate::job::Job;
 use crate::machine::Machine;
+use crate::poke::Poking;
 use crate::registry::Registry;
 use crate::store::{Retention, Store};
 use crate::types::{MAX_DURATION, QueueName};
@@ -66,6 +67,7 @@ pub struct EngineBuilder {
     pub(crate) reaper: bool,
     pub(crate) collector: bool,
     pub(crate) heartbeat_thread: bool,
+    pub(crate) poking: Poking,
 }
 
 /// The shortest lease: below it, a pause of the scheduler of the operating system looks like death.
@@ -89,6 +91,7 @@ impl EngineBuilder {
             reaper: true,
             collector: true,
             heartbeat_thread: true,
+            poking: Poking::default(),
         }
     }
 
@@ -129,6 +132,13 @@ impl EngineBuilder {
     /// empty. Default 1 s.
     pub const fn poll_interval(mut self, poll: Duration) -> Self {
         self.poll = poll;
+        self
+    }
+
+    /// How this engine hears of new work between polls, and tells others of it: nothing, what happens in its own process
+    /// (the default), or a transport of the crate `durable-poke` or of your own (rule POKE-2).
+    pub fn poke(mut self, poking: impl Into<Poking>) -> Self {
+        self.poking = poking.into();
         self
     }
 

@@ -14,6 +14,7 @@ use super::committer::Committer;
 use super::executor::Executor;
 use super::expirer::Expirer;
 use super::heartbeat::{Heartbeat, Keeper};
+use super::hub::{HubHandle, Hubs};
 use super::local::Local;
 use super::reaper::{Reaper, reap_all};
 use super::scheduler::Scheduler;
@@ -22,6 +23,7 @@ use super::surveyor::Surveyor;
 use super::worker::Worker;
 use crate::client::Client;
 use crate::error::StartError;
+use crate::poke::Poking;
 use crate::process::ProcessIdentity;
 use crate::store::{NewWorker, Roles, Store};
 use crate::types::{QueueName, WorkerId};
@@ -34,6 +36,7 @@ pub struct Engine {
     local: Arc<Local>,
     worker: watch::Receiver<Arc<Worker>>,
     slots: Vec<Arc<Slots>>,
+    hub: Option<HubHandle>,
     /// Keeps the lanes open for outcomes that must be offered again while a shutdown waits for them.
     _committer: Committer,
     shutdown_limit: Duration,
@@ -46,6 +49,8 @@ pub struct Engine {
     roles: Mutex<JoinSet<()>>,
 }
 
+/// How long a shutdown waits at most until its last pokes are sent: who misses them polls.
+const FLUSH_TIME: Duration = Duration::from_millis(200);
 /// How often a shutdown looks whether all steps have ended.
 const SHUTDOWN_LOOK: Duration = Duration::from_millis(5);
 /// The part of the shutdown limit that is kept for giving back: a quarter, at most this.
@@ -87,6 +92,10 @@ impl Engine {
         let stop: CancellationToken = stop;
         let (worker_sender, worker) = watch::channel(Worker::new(id, stop.child_token()));
         let mut roles = JoinSet::new();
+        let hub = match &builder.poking {
+            Poking::Transport(transport) => Some(Hubs::join(&local, transport)),
+            Poking::None | Poking::Local => None,
+        };
 
         let (answers, answered) = mpsc::unbounded_channel();
         let heartbeat = Heartbeat {
@@ -94,6 +103,7 @@ impl Engine {
             worker: worker.clone(),
             lease: builder.lease,
             answers,
+            asked: local.running.asked(),
             stop: CancellationToken::clone(&stop_heart),
         };
         start_heartbeat(heartbeat, builder.heartbeat_thread);
@@ -132,7 +142,11 @@ impl Engine {
                 executor: Arc::clone(&executor),
                 worker: worker.clone(),
                 machines: Arc::clone(&machines),
-                poke: local.queue(&name),
+                // One that hears of nothing has a bell that nobody knows.
+                poke: match builder.poking {
+                    Poking::None => Arc::default(),
+                    _ => local.doorbell(&name),
+                },
                 queue: name,
                 concurrency: queue.concurrency,
                 poll: builder.poll,
@@ -180,12 +194,13 @@ impl Engine {
             tracing::info!(engine = builder.name, "the collector is off in this process");
         }
         Self {
-            client: Client::new(Arc::clone(&store)),
+            client: Client::new(Arc::clone(&store)).held(hub.clone()),
             store,
             name: builder.name,
             local,
             worker,
             slots,
+            hub,
             _committer: committer,
             shutdown_limit: builder.shutdown_limit,
             stop,
@@ -228,6 +243,10 @@ impl Engine {
         self.steps_end(steps_until).await;
         self.give_up.cancel();
         self.steps_end(all_until).await;
+        if let Some(handle) = &self.hub {
+            // Others take up at once what was given back.
+            handle.hub.flush(all_until.min(Instant::now() + FLUSH_TIME)).await;
+        }
         let worker = self.worker();
         let closed = self.worker.borrow().claims.take_closed();
         let last = async {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::pace::Pace;
+
 /// What the scheduler does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -23,6 +25,11 @@ const LONGEST_WAIT_FOR_ROOM: Duration = Duration::from_millis(20);
 /// The longest sleep between polls is the poll interval times this, after polls that found nothing.
 const LONGEST_IDLE: u32 = 5;
 
+/// Pokes cause so many claims at once, ...
+const POKE_BURST: u32 = 32;
+/// ... and one per so much time in the long run, however many there are (rule POKE-3).
+const POKE_GAP: Duration = Duration::from_millis(2);
+
 /// The state of one queue's scheduler.
 #[derive(Debug)]
 pub(crate) struct Feed {
@@ -35,6 +42,11 @@ pub(crate) struct Feed {
     filled: bool,
     /// Since when there has been some room, too little to be worth a claim.
     room_since: Option<Instant>,
+    /// Whether somebody said that the queue has work, since the last claim was asked for.
+    poked: bool,
+    /// Whether a poke caused the last claim that was asked for.
+    by_poke: bool,
+    pace: Pace,
 }
 
 impl Feed {
@@ -48,13 +60,22 @@ impl Feed {
             more: true,
             filled: false,
             room_since: None,
+            poked: false,
+            by_poke: false,
+            pace: Pace::new(POKE_BURST, POKE_GAP, now),
         }
     }
 
     /// Decides.
     pub(crate) fn step(&mut self, room: usize, now: Instant) -> Step {
-        if !self.more && now < self.next_poll {
-            return Step::WaitUntil(self.next_poll);
+        let by_poke = self.poked && !self.more && now < self.next_poll;
+        let start = match (self.more, self.poked) {
+            (true, _) => now,
+            (false, true) => self.pace.next(now).min(self.next_poll),
+            (false, false) => self.next_poll,
+        };
+        if now < start {
+            return Step::WaitUntil(start);
         }
         if room == 0 {
             self.room_since = None;
@@ -68,20 +89,30 @@ impl Feed {
             }
         }
         self.room_since = None;
+        self.poked = false;
+        self.by_poke = by_poke;
+        if by_poke {
+            self.pace.done(now);
+        }
         Step::Claim(room)
     }
 
     /// Somebody said that the queue has work.
     pub(crate) const fn poked(&mut self) {
-        self.more = true;
-        self.idle = self.poll;
+        self.poked = true;
+    }
+
+    /// The queue has work from this instant on.
+    pub(crate) fn due(&mut self, at: Instant) {
+        self.next_poll = self.next_poll.min(at);
     }
 
     /// A claim was answered.
     pub(crate) fn claimed(&mut self, asked: usize, found: usize, next_due: Option<Duration>, now: Instant) {
         self.more = found >= asked;
         self.filled = self.more;
-        self.idle = if found > 0 {
+        // A claim that a poke caused says nothing about how often to look without one.
+        self.idle = if found > 0 || std::mem::take(&mut self.by_poke) {
             self.poll
         } else {
             (self.idle * 2).min(self.poll * LONGEST_IDLE)
@@ -133,6 +164,54 @@ mod tests {
             Step::Claim(1),
             "new work on a queue without backlog is claimed at once"
         );
+    }
+
+    #[test]
+    fn pokes_cause_a_bounded_number_of_claims() {
+        // contract: POKE-3
+        let start = Instant::now();
+        let mut feed = Feed::new(10, SECOND * 60, start);
+        feed.claimed(10, 0, None, start);
+        let mut claims = 0;
+        let step = SECOND / 10_000;
+        for tick in 0..10_000 {
+            feed.poked();
+            let now = start + step * tick;
+            if feed.step(10, now) == Step::Claim(10) {
+                claims += 1;
+                feed.claimed(10, 1, None, now);
+            }
+        }
+        assert!(
+            (450..=550).contains(&claims),
+            "{claims} claims for 10,000 pokes in a second"
+        );
+    }
+
+    #[test]
+    fn a_miss_after_a_poke_does_not_stretch_the_sleep() {
+        // contract: POKE-1
+        let now = Instant::now();
+        let mut feed = Feed::new(10, SECOND, now);
+        feed.claimed(10, 0, None, now);
+        for _ in 0..5 {
+            feed.poked();
+            assert_eq!(feed.step(10, now), Step::Claim(10));
+            feed.claimed(10, 0, None, now);
+            assert_eq!(feed.step(10, now), Step::WaitUntil(now + SECOND));
+        }
+    }
+
+    #[test]
+    fn a_time_that_was_told_comes_before_the_poll() {
+        // contract: POKE-4
+        let now = Instant::now();
+        let mut feed = Feed::new(10, SECOND, now);
+        feed.claimed(10, 1, None, now);
+        feed.due(now + SECOND / 3);
+        feed.due(now + SECOND / 2);
+        assert_eq!(feed.step(10, now), Step::WaitUntil(now + SECOND / 3));
+        assert_eq!(feed.step(10, now + SECOND / 3), Step::Claim(10));
     }
 
     #[test]

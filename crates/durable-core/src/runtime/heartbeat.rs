@@ -15,6 +15,8 @@ use crate::store::{Beat, Heart, NewWorker, Store};
 
 /// Beats per lease: two may be lost and the third still comes in time.
 const BEATS_PER_LEASE: u32 = 4;
+/// The shortest time between two beats, however many cancellations are told of.
+const SHORTEST_GAP: Duration = Duration::from_millis(20);
 /// The pause between tries to register anew.
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 
@@ -24,16 +26,19 @@ pub(crate) struct Heartbeat {
     pub(crate) worker: watch::Receiver<Arc<Worker>>,
     pub(crate) lease: Duration,
     pub(crate) answers: mpsc::UnboundedSender<(Arc<Worker>, Beat)>,
+    /// Changes when a beat should come at once, for what it tells of cancellations.
+    pub(crate) asked: watch::Receiver<()>,
     pub(crate) stop: CancellationToken,
 }
 
 impl Heartbeat {
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
         let mut heart = self.store.heart();
         let mut trusted_until = Instant::now() + self.lease;
         while !self.stop.is_cancelled() {
             let worker = Arc::clone(&self.worker.borrow());
             let sent = Instant::now();
+            self.asked.mark_unchanged();
             if let Some(beat) = self.beat(&mut heart, &worker).await {
                 trusted_until = sent + self.lease;
                 let _ = self.answers.send((worker, beat));
@@ -41,9 +46,16 @@ impl Heartbeat {
                 // Nobody may have taken the work back yet, so outcomes are still offered; steps are told.
                 worker.stopping.cancel();
             }
+            let gap = SHORTEST_GAP.min(self.lease / BEATS_PER_LEASE);
             tokio::select! {
                 () = self.stop.cancelled() => {}
                 () = tokio::time::sleep(self.lease / BEATS_PER_LEASE) => {}
+                () = async {
+                    tokio::time::sleep(gap).await;
+                    if self.asked.changed().await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                } => {}
             }
         }
     }

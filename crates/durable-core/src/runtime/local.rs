@@ -3,22 +3,42 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use super::doorbell::Doorbell;
 use super::expirer::Alarms;
+use super::hub::Hubs;
 use super::running::Running;
 use super::waiters::Waiters;
-use crate::types::QueueName;
+use crate::poke::Poke;
+use crate::types::{InstanceId, QueueName};
 
 /// One per store and process.
-#[derive(Default)]
 pub(crate) struct Local {
-    queues: Mutex<HashMap<QueueName, Vec<Weak<Notify>>>>,
+    /// What other processes know this one by.
+    pub(crate) node: u64,
+    queues: Mutex<HashMap<QueueName, Vec<Weak<Doorbell>>>>,
     names: Mutex<HashSet<String>>,
     pub(crate) waiters: Waiters,
     pub(crate) running: Running,
     pub(crate) alarms: Alarms,
+    pub(crate) hubs: Hubs,
+}
+
+impl Default for Local {
+    fn default() -> Self {
+        Self {
+            node: rand::random(),
+            queues: Mutex::default(),
+            names: Mutex::default(),
+            waiters: Waiters::default(),
+            running: Running::default(),
+            alarms: Alarms::default(),
+            hubs: Hubs::default(),
+        }
+    }
 }
 
 /// A lock whose holder panicked is taken all the same: every change under these locks is one map operation.
@@ -40,34 +60,94 @@ impl Local {
         local
     }
 
-    /// What wakes one more scheduler of a queue, for as long as it is held. Pokes that come while the
-    /// scheduler is awake are one poke.
-    pub(crate) fn queue(&self, queue: &QueueName) -> Arc<Notify> {
-        let notify = Arc::new(Notify::new());
+    /// What wakes one more scheduler of a queue, for as long as it is held.
+    pub(crate) fn doorbell(&self, queue: &QueueName) -> Arc<Doorbell> {
+        let doorbell = Arc::new(Doorbell::default());
         let mut queues = lock(&self.queues);
         let schedulers = queues.entry(queue.clone()).or_default();
         schedulers.retain(|scheduler| scheduler.strong_count() > 0);
-        schedulers.push(Arc::downgrade(&notify));
-        notify
+        schedulers.push(Arc::downgrade(&doorbell));
+        doorbell
     }
 
-    /// Tells every scheduler of a queue that it has work: one of them may be full.
+    /// The schedulers of a queue in this process.
+    fn schedulers(&self, queue: &QueueName) -> Vec<Arc<Doorbell>> {
+        let queues = lock(&self.queues);
+        queues
+            .get(queue)
+            .map(|schedulers| schedulers.iter().filter_map(Weak::upgrade).collect())
+            .unwrap_or_default()
+    }
+
+    /// Tells every scheduler of a queue in this process that it has work: one of them may be full.
+    pub(crate) fn ring(&self, queue: &QueueName) {
+        self.schedulers(queue).iter().for_each(|doorbell| doorbell.ring());
+    }
+
+    /// Tells every scheduler of this process that there may be work, and every expirer that a deadline may be due.
+    pub(crate) fn ring_all(&self) {
+        let all: Vec<_> = lock(&self.queues)
+            .values()
+            .flatten()
+            .filter_map(Weak::upgrade)
+            .collect();
+        all.iter().for_each(|doorbell| doorbell.ring());
+        self.alarms.set(Instant::now());
+    }
+
+    /// A queue has work: the schedulers of this process are told first, then those of others.
     pub(crate) fn poke(&self, queue: &QueueName) {
-        if let Some(schedulers) = lock(&self.queues).get(queue) {
-            schedulers
-                .iter()
-                .filter_map(Weak::upgrade)
-                .for_each(|notify| notify.notify_one());
-        }
+        self.ring(queue);
+        let now = Instant::now();
+        self.hubs.tell(|outbox| outbox.work(queue, now, now));
     }
 
-    /// Tells every scheduler that there may be work.
+    /// A queue has work, in so much time from now.
+    pub(crate) fn poke_in(&self, queue: &QueueName, due: Duration) {
+        if due.is_zero() {
+            self.poke(queue);
+            return;
+        }
+        let now = Instant::now();
+        let at = now + due;
+        self.schedulers(queue)
+            .iter()
+            .for_each(|doorbell| doorbell.due(at));
+        self.hubs.tell(|outbox| outbox.work(queue, at, now));
+    }
+
+    /// Any queue may have work.
     pub(crate) fn poke_all(&self) {
-        for schedulers in lock(&self.queues).values() {
-            schedulers
-                .iter()
-                .filter_map(Weak::upgrade)
-                .for_each(|notify| notify.notify_one());
+        self.ring_all();
+        self.hubs.tell(super::outbox::Outbox::anything);
+    }
+
+    /// A deadline was set that fires at this instant, about.
+    pub(crate) fn deadline(&self, at: Instant) {
+        self.alarms.set(at);
+        let now = Instant::now();
+        self.hubs.tell(|outbox| outbox.deadline(at, now));
+    }
+
+    /// The cancellation of an instance that executes was asked for, and stands in the store.
+    pub(crate) fn cancel(&self, id: InstanceId) {
+        self.running.cancel(id);
+        self.hubs.tell(|outbox| outbox.cancelled(id));
+    }
+
+    /// Another process says so; it leads to a look at the store, and to nothing else.
+    pub(crate) fn heard(&self, poke: Poke) {
+        match poke {
+            Poke::Work { queue, due } if due.is_zero() => self.ring(&queue),
+            Poke::Work { queue, due } => {
+                let at = Instant::now() + due;
+                self.schedulers(&queue)
+                    .iter()
+                    .for_each(|doorbell| doorbell.due(at));
+            }
+            Poke::Anything => self.ring_all(),
+            Poke::Deadline { due } => self.alarms.set(Instant::now() + due),
+            Poke::Cancel { id } => self.running.ask_about(id),
         }
     }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::watch;
+
 use super::local::Local;
 use crate::context::StepTokens;
 use crate::types::InstanceId;
@@ -11,6 +13,8 @@ use crate::types::InstanceId;
 #[derive(Default)]
 pub(crate) struct Running {
     steps: Mutex<Steps>,
+    /// Changed when another process says that a cancellation of a step here was asked for.
+    asked: watch::Sender<()>,
 }
 
 /// After a lost lease one instance may run twice, so each step has a number too.
@@ -37,6 +41,19 @@ impl Running {
         Registration {
             local: Arc::clone(local),
             key,
+        }
+    }
+
+    /// Changes when a heartbeat should ask the store at once whether a cancellation was asked for.
+    pub(crate) fn asked(&self) -> watch::Receiver<()> {
+        self.asked.subscribe()
+    }
+
+    /// Has the store asked whether the cancellation of an instance was asked for, if it runs here.
+    pub(crate) fn ask_about(&self, id: InstanceId) {
+        let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        if steps.tokens.range((id, 0)..=(id, u64::MAX)).next().is_some() {
+            self.asked.send_replace(());
         }
     }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::doorbell::Doorbell;
 use super::executor::Executor;
 use super::feed::{Feed, Step};
 use super::slots::Slots;
@@ -25,7 +26,7 @@ pub(crate) struct Scheduler {
     pub(crate) concurrency: usize,
     pub(crate) poll: Duration,
     pub(crate) slots: Arc<Slots>,
-    pub(crate) poke: Arc<Notify>,
+    pub(crate) poke: Arc<Doorbell>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -33,6 +34,7 @@ pub(crate) struct Scheduler {
 enum Event {
     Stop,
     Poke,
+    Due(Instant),
     Slot,
     Time,
 }
@@ -54,6 +56,7 @@ impl Scheduler {
             match self.wait(until, for_room).await {
                 Event::Stop => return,
                 Event::Poke => feed.poked(),
+                Event::Due(at) => feed.due(at),
                 Event::Slot | Event::Time => {}
             }
         }
@@ -69,7 +72,8 @@ impl Scheduler {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Event::Stop,
-            () = self.poke.notified() => Event::Poke,
+            () = self.poke.rings() => Event::Poke,
+            at = self.poke.told() => Event::Due(at),
             () = self.slots.freed(), if for_room => Event::Slot,
             () = timer => Event::Time,
         }

@@ -1,6 +1,8 @@
 //! What follows the fate of an outcome: slots, pokes, waiters, and another try for what did not stand.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -11,7 +13,7 @@ use super::slots::free_together;
 use crate::error::{Failure, FailureKind};
 use crate::observe;
 use crate::registry::Ran;
-use crate::store::{CommitFate, Store, Transition};
+use crate::store::{CommitFate, Eligible, NewInstance, Store, Transition};
 use crate::types::{ClaimNumber, QueueName};
 
 /// Ends what is settled, and sends back what is not. The lanes hold it, so it must not keep them alive.
@@ -20,6 +22,47 @@ pub(crate) struct Settler {
     pub(crate) local: Arc<Local>,
     pub(crate) group: mpsc::WeakUnboundedSender<Finished>,
     pub(crate) patient: mpsc::WeakUnboundedSender<Finished>,
+}
+
+/// Where the outcomes of one commit made work.
+#[derive(Default)]
+struct Found {
+    /// In queues that this process serves, with room for it: nobody else need be told.
+    here: BTreeSet<QueueName>,
+    /// Which others should know of, and in how much time.
+    everywhere: BTreeMap<QueueName, Duration>,
+}
+
+impl Found {
+    fn here(&mut self, queue: &QueueName) {
+        if !self.here.contains(queue) {
+            self.here.insert(queue.clone());
+        }
+    }
+
+    fn later(&mut self, queue: &QueueName, delay: Duration) {
+        match self.everywhere.get_mut(queue) {
+            Some(first) => *first = delay.min(*first),
+            None => {
+                self.everywhere.insert(queue.clone(), delay);
+            }
+        }
+    }
+
+    fn elsewhere(&mut self, child: &NewInstance) {
+        let delay = match child.eligible {
+            Eligible::In(delay) => delay,
+            Eligible::At(_) => Duration::ZERO,
+        };
+        self.later(&child.queue, delay);
+    }
+
+    fn tell(self, local: &Local) {
+        self.here.iter().for_each(|queue| local.ring(queue));
+        for (queue, delay) in self.everywhere {
+            local.poke_in(&queue, delay);
+        }
+    }
 }
 
 /// What is left of a batch after its fates are known.
@@ -41,7 +84,7 @@ impl Settler {
     ) -> Left {
         let mut left = Left::default();
         let mut slots = Vec::new();
-        let mut pokes: Vec<QueueName> = Vec::new();
+        let mut pokes = Found::default();
         for (finished, fate) in batch.into_iter().zip(fates) {
             if let Some(fate) = fate {
                 observe::outcome(&finished.work.context.machine, &finished.transition, fate);
@@ -65,19 +108,12 @@ impl Settler {
         }
         free_together(slots);
         // After the slots are free, so that the claim finds room.
-        for queue in pokes {
-            self.local.poke(&queue);
-        }
+        pokes.tell(&self.local);
         left
     }
 
     /// Tells this process what an outcome that stands has changed.
-    fn announce(&self, finished: &Finished, pokes: &mut Vec<QueueName>) {
-        let mut poke = |queue: &QueueName| {
-            if !pokes.contains(queue) {
-                pokes.push(queue.clone());
-            }
-        };
+    fn announce(&self, finished: &Finished, pokes: &mut Found) {
         let mut timeout = None;
         match &finished.transition {
             Transition::Ahead { .. } => return,
@@ -92,7 +128,7 @@ impl Settler {
                 ..
             } => {
                 timeout = *limit;
-                children.iter().for_each(|child| poke(&child.queue));
+                children.iter().for_each(|child| pokes.elsewhere(child));
             }
             _ => {}
         }
@@ -103,12 +139,20 @@ impl Settler {
         if parks {
             self.local.waiters.changed(finished.work.instance.id);
             if let Some(timeout) = timeout {
-                self.local.alarms.set(Instant::now() + timeout);
+                self.local.deadline(Instant::now() + timeout);
             }
         }
-        // A delayed step too: the scheduler must learn when it is due. A wait too: it may have gone on at once.
-        if let Some(queue) = finished.slot.queue() {
-            poke(queue);
+        let Some(queue) = finished.slot.queue() else {
+            return;
+        };
+        match &finished.transition {
+            Transition::Next { delay, .. } | Transition::Retry { delay, .. } if !delay.is_zero() => {
+                pokes.later(queue, *delay);
+            }
+            // The process stops: somebody else must take it.
+            Transition::GiveBack => pokes.later(queue, Duration::ZERO),
+            // This process has just got room for it. A wait too: it may have gone on at once.
+            _ => pokes.here(queue),
         }
     }
 

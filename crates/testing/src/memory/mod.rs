@@ -33,6 +33,8 @@ use state::State;
 #[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
+    /// Which process it pretends to be in.
+    process: u64,
 }
 
 struct Shared {
@@ -80,6 +82,18 @@ impl MemoryStore {
         };
         Self {
             shared: Arc::new(shared),
+            process: 0,
+        }
+    }
+
+    /// Another handle of the same data that engines and clients take for one in another process: they share nothing
+    /// with those of this handle but the data.
+    #[must_use]
+    pub fn in_another_process(&self) -> Self {
+        static PROCESSES: AtomicU64 = AtomicU64::new(1);
+        Self {
+            shared: Arc::clone(&self.shared),
+            process: PROCESSES.fetch_add(1, Ordering::Relaxed),
         }
     }
 
@@ -141,7 +155,7 @@ fn refused(what: &str, index: usize) -> StoreError {
 #[async_trait]
 impl Store for MemoryStore {
     fn identity(&self) -> String {
-        format!("memory:{}", self.shared.number)
+        format!("memory:{}:{}", self.shared.number, self.process)
     }
 
     async fn insert(&self, entries: Vec<NewInstance>) -> Result<Vec<Inserted>, StoreError> {
