@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use durable_core::store::{
-    ClaimRequest, Commit, CommitFate, CommitRequest, NewInstance, NewWorker, Transition,
+    ClaimRequest, ClaimedInstance, Commit, CommitFate, CommitRequest, NewInstance, NewWorker, Transition,
 };
 use durable_core::{
     ClaimNumber, Fence, Insert, InstanceId, Json, MachineKey, QueueName, Store as _, WorkerId,
@@ -165,6 +165,15 @@ impl Counted {
     }
 
     pub(crate) async fn claim(&self, number: i64, limit: usize) -> Vec<(InstanceId, Fence)> {
+        let claimed = self.claim_instances(number, limit).await;
+        claimed
+            .iter()
+            .map(|instance| (instance.id, instance.fence))
+            .collect()
+    }
+
+    /// As [`claim`](Self::claim), with all that a claim brings.
+    pub(crate) async fn claim_instances(&self, number: i64, limit: usize) -> Vec<ClaimedInstance> {
         let machine: MachineKey = Insert::job(Noop { text: String::new() })
             .encode()
             .expect("valid")
@@ -176,12 +185,7 @@ impl Counted {
             machines: Arc::new([machine]),
             limit,
         };
-        let claimed = self.store.claim(request).await.expect("claimed");
-        claimed
-            .instances
-            .iter()
-            .map(|instance| (instance.id, instance.fence))
-            .collect()
+        self.store.claim(request).await.expect("claimed").instances
     }
 
     /// Commits the same outcome for all, and forgets these claims.
@@ -201,6 +205,11 @@ impl Counted {
                 transition: transition.clone(),
             })
             .collect();
+        self.commit_all(commits, closed).await;
+    }
+
+    /// Commits outcomes, all of which must stand, and forgets these claims.
+    pub(crate) async fn commit_all(&self, commits: Vec<Commit>, closed: &[i64]) {
         let closed = closed.iter().copied().map(ClaimNumber::new).collect();
         let committed = self
             .store

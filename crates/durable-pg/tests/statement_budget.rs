@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use durable_core::{Engine, Insert, Queue, Store};
+use durable_core::store::{Commit, NewSignal, SignalFate, Target, Transition};
+use durable_core::{Engine, Insert, InstanceId, Json, Queue, SignalName, Store};
 
 use crate::counted::{Counted, again, done};
 use crate::store::Noop;
@@ -52,12 +53,101 @@ async fn a_batch_of_any_size_is_one_statement() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn to_park_a_batch_and_to_deliver_to_it_is_one_statement_each() {
+    // contract: SIG-2, OUT-1
+    let counted = Counted::new().await;
+    let approval = || SignalName::new("approval").expect("valid");
+    for (number, count) in [(1, 1), (2, 500)] {
+        let ids = counted.insert(count, "").await;
+        let claimed = counted.claim(number, count).await;
+        counted.reset().await;
+        let park = Transition::Await {
+            step: "perform".to_owned(),
+            state: Json::encode(&()).expect("valid"),
+            signals: vec![approval()],
+            timeout: Some(LEASE),
+        };
+        counted.commit(&claimed, &park, &[number]).await;
+        assert_eq!(
+            counted.statements().await,
+            1,
+            "parking {count}: {:?}",
+            counted.counts().await
+        );
+        let signal = |id: &InstanceId| NewSignal {
+            target: Target::Id(*id),
+            name: approval(),
+            payload: Json::encode(&()).expect("valid"),
+            deduplication_key: None,
+        };
+        counted.reset().await;
+        let delivered = counted.store.deliver(ids.iter().map(signal).collect()).await;
+        assert!(
+            ids.iter()
+                .copied()
+                .map(SignalFate::Stored)
+                .eq(delivered.expect("delivered").fates),
+            "each has its own"
+        );
+        assert_eq!(
+            counted.statements().await,
+            1,
+            "delivering {count}: {:?}",
+            counted.counts().await
+        );
+        let woken = counted.claim(number + 10, count).await;
+        assert_eq!(woken.len(), count, "the delivery woke all");
+        counted.commit(&woken, &done(), &[number + 10]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn to_spawn_and_to_join_a_batch_takes_the_same_few_statements_whatever_its_size() {
+    // contract: CHILD-1, CHILD-3, OUT-1
+    let counted = Counted::new().await;
+    for (number, parents, each) in [(1, 1, 1), (2, 50, 10)] {
+        counted.insert(parents, "").await;
+        let claimed = counted.claim(number, parents).await;
+        let child = Insert::job(Noop { text: String::new() });
+        let spawn = Transition::ScheduleChildren {
+            step: "perform".to_owned(),
+            state: Json::encode(&()).expect("valid"),
+            children: vec![child.encode().expect("valid"); each],
+            needed: None,
+            timeout: None,
+        };
+        counted.reset().await;
+        counted.commit(&claimed, &spawn, &[number]).await;
+        assert_eq!(
+            counted.statements().await,
+            5,
+            "a transaction of outcomes, children, and those without any: {:?}",
+            counted.counts().await
+        );
+        let children = counted.claim_instances(number + 10, parents * each).await;
+        assert_eq!(children.len(), parents * each);
+        let ends = children.iter().map(|child| Commit::of(child, done())).collect();
+        counted.reset().await;
+        counted.commit_all(ends, &[number + 10]).await;
+        assert_eq!(
+            counted.statements().await,
+            1,
+            "joining: {:?}",
+            counted.counts().await
+        );
+        let joined = counted.claim(number + 20, parents).await;
+        assert_eq!(joined.len(), parents, "each was woken");
+        counted.commit(&joined, &done(), &[number + 20]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_finds_due_rows_moves_them_with_one_more_statement_and_looks_again() {
     // contract: CLAIM-5
     let counted = Counted::new().await;
     let ids = counted.insert(500, "").await;
     let claimed = counted.claim(1, 500).await;
-    let later = durable_core::store::Transition::Retry {
+    let later = Transition::Retry {
         state: None,
         delay: Duration::from_micros(1),
         failure: None,

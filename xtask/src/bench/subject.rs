@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use durable_core::{
     Client, Context, Engine, EngineBuilder, Insert, Job, JobError, Machine, StepResult, Store, done, next,
+    schedule_children,
 };
 use durable_pg::PgStore;
 use durable_testing::{PostgresServer, TestDatabase};
@@ -92,6 +93,45 @@ impl Machine for Chain {
     }
 }
 
+/// Schedules no-op jobs as its children, and is done when all of them are.
+#[derive(Serialize, Deserialize)]
+pub(super) struct FanOut {
+    pub(super) children: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum FanOutStep {
+    Split,
+    Join,
+}
+
+impl Machine for FanOut {
+    const NAME: &'static str = "fan_out";
+    type Step = FanOutStep;
+    type Result = u64;
+
+    fn first_step() -> FanOutStep {
+        FanOutStep::Split
+    }
+
+    async fn step(self, step: FanOutStep, context: &Context) -> StepResult<Self> {
+        match step {
+            FanOutStep::Split => {
+                let children = (0..self.children).map(|order| Insert::job(Noop { order }));
+                schedule_children(FanOutStep::Join, self).children(children).ok()
+            }
+            FanOutStep::Join => {
+                let mut joined = 0;
+                for child in context.children() {
+                    child.done::<()>()?;
+                    joined += 1;
+                }
+                done(joined).ok()
+            }
+        }
+    }
+}
+
 /// A migrated database, a store and a client on it, and a connection to look at it from outside.
 pub(super) struct Subject {
     pub(super) database: TestDatabase,
@@ -119,6 +159,7 @@ impl Subject {
             .job::<Noop>()
             .job::<Probe>()
             .machine::<Chain>()
+            .machine::<FanOut>()
     }
 
     /// Inserts no-op jobs in batches of 1,000.

@@ -8,7 +8,7 @@ use super::super::{Bench, Sample, figures, floors};
 use durable_core::Insert;
 use sqlx::{Connection as _, PgConnection};
 
-const INSTANCES: u32 = 100_000;
+pub(super) const INSTANCES: u32 = 100_000;
 const UNIT: &str = "instances/s";
 
 pub(super) async fn layout(bench: &Bench) -> anyhow::Result<Vec<Sample>> {
@@ -32,7 +32,7 @@ pub(super) async fn plain(bench: &Bench) -> anyhow::Result<Vec<Sample>> {
     ])
 }
 
-async fn drain_plain(bench: &Bench, instances: u32) -> anyhow::Result<f64> {
+pub(super) async fn drain_plain(bench: &Bench, instances: u32) -> anyhow::Result<f64> {
     let mut subject = Subject::new(&bench.server).await?;
     subject.fill(instances).await?;
     Ok(rate(instances, subject.drain(instances).await?))

@@ -5,6 +5,7 @@ use super::{Bench, Sample};
 mod bytes;
 mod chain;
 mod drain;
+mod fan_out;
 mod idle;
 mod insert;
 mod latency;
@@ -32,6 +33,8 @@ pub(super) enum Workload {
     W8,
     /// Bytes of WAL, statements and commits per job.
     W9,
+    /// A fan-out of 10,000 children and its join.
+    W11,
     /// W1 with 2 and 4 processes.
     W12,
     /// A snapshot held open for 5 minutes at 2,000 jobs/s. Takes 6 minutes.
@@ -64,6 +67,7 @@ impl Workload {
             Self::W7 => "W7 with future rows",
             Self::W8 => "W8 large state",
             Self::W9 => "W9 bytes and statements per job",
+            Self::W11 => "W11 fan-out",
             Self::W12 => "W12 several processes",
             Self::W13 => "W13 a held snapshot",
             Self::W14 => "W14 a killed worker",
@@ -82,6 +86,7 @@ impl Workload {
             Self::W7 => drain::with_future_rows(bench).await,
             Self::W8 => bytes::large_state(bench).await,
             Self::W9 => bytes::per_job(bench).await,
+            Self::W11 => fan_out::run(bench).await,
             Self::W12 => drain::several_processes(bench).await,
             Self::W13 => drain::with_a_held_snapshot(bench).await,
             Self::W14 => recovery::run(bench).await,
