@@ -39,6 +39,7 @@ pages!(
     guide_results: "../../docs/guides/results.md",
     guide_cancellation_and_operators: "../../docs/guides/cancellation-and-operators.md",
     guide_exactly_once: "../../docs/guides/exactly-once.md",
+    guide_topologies: "../../docs/guides/topologies.md",
     guide_testing: "../../docs/guides/testing.md",
     guide_operation: "../../docs/guides/operation.md",
 );
