@@ -20,11 +20,26 @@ const ELSEWHERE: &str = "install the Postgres server programs: \
 /// Finds or installs everything; one line for each thing.
 pub(crate) fn run() -> anyhow::Result<()> {
     postgres()?;
-    match answer("redis-server", &["--version"]) {
-        Some(version) => report("Redis server", &version),
-        None => report("Redis server", "not found; optional, used by a later release"),
+    redis()
+}
+
+fn redis() -> anyhow::Result<()> {
+    const THING: &str = "Redis server";
+    let version = || answer("redis-server", &["--version"]);
+    // Tests kill their servers, so one that the environment names is not enough.
+    if let Some(version) = version() {
+        report(THING, &version);
+        return Ok(());
     }
-    Ok(())
+    if answer("apt-get", &["--version"]).is_some() {
+        report(THING, "not found; installing with apt");
+        update_and_install("redis-server")?;
+        report(THING, &version().context("apt installed no Redis server")?);
+        return Ok(());
+    }
+    bail!(
+        "install redis-server: `brew install redis` (macOS), `dnf install redis` (Fedora), `pacman -S redis` (Arch)"
+    )
 }
 
 fn report(thing: &str, state: &str) {
@@ -78,13 +93,17 @@ fn install_with_apt() -> anyhow::Result<()> {
         let write = format!("echo 'create_main_cluster = false' >{DEBIAN_CLUSTER_FILE}");
         finish(as_root("sh")?.args(["-c", &write]))?;
     }
+    update_and_install("postgresql")
+}
+
+fn update_and_install(package: &str) -> anyhow::Result<()> {
     // Packages that are gone from the mirror since the last update cannot be installed. A mirror that
-    // does not answer need not be the one that has Postgres, so its failure is shown and no more.
+    // does not answer need not be the one that has it, so its failure is shown and no more.
     println!("  apt-get update");
     if let Err(error) = finish(as_root("apt-get")?.args(["update", "-qq"])) {
         eprintln!("  {error:#}");
     }
-    println!("  apt-get install postgresql");
+    println!("  apt-get install {package}");
     finish(
         as_root("env")?
             .args([
@@ -94,7 +113,7 @@ fn install_with_apt() -> anyhow::Result<()> {
                 "-qq",
                 "-y",
             ])
-            .args(["--no-install-recommends", "postgresql"]),
+            .args(["--no-install-recommends", package]),
     )
 }
 

@@ -9,12 +9,12 @@ use durable_poke::PostgresPokes;
 use durable_testing::{MemoryStore, TestDatabase};
 use serde::{Deserialize, Serialize};
 
-const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 /// Long before any poll.
-const WITHIN: Duration = Duration::from_secs(60);
+pub(crate) const WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Serialize, Deserialize)]
-struct Errand;
+pub(crate) struct Errand;
 
 impl Job for Errand {
     const NAME: &'static str = "errand";
@@ -25,7 +25,7 @@ impl Job for Errand {
     }
 }
 
-async fn until(client: &Client, what: impl Fn(&PokeHealth) -> bool) {
+pub(crate) async fn until(client: &Client, what: impl Fn(&PokeHealth) -> bool) {
     let so = async {
         while !client.poke_health().iter().all(&what) {
             tokio::time::sleep(Duration::from_millis(5)).await;

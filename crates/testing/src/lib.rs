@@ -13,4 +13,4 @@ pub use assertions::{AssertInstance, assert_instance};
 pub use database::TestDatabase;
 pub use memory::MemoryStore;
 pub use pokes::MemoryPokes;
-pub use servers::PostgresServer;
+pub use servers::{PostgresServer, RedisServer};

@@ -20,8 +20,10 @@ mod binaries;
 #[cfg(feature = "containers")]
 mod container;
 mod local;
+mod redis;
 
 pub use binaries::find_postgres;
+pub use redis::{REDIS_URL_VARIABLE, RedisError, RedisServer};
 
 use local::LocalServer;
 

@@ -232,7 +232,7 @@ impl Drop for LocalServer {
 }
 
 /// A free port, chosen by chance so that processes that start at the same time seldom collide.
-fn free_port() -> Result<u16, ServerError> {
+pub(super) fn free_port() -> Result<u16, ServerError> {
     std::iter::repeat_with(|| rand::random_range(PORTS))
         .take(PORT_ATTEMPTS)
         .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
