@@ -323,6 +323,16 @@ async fn a_transport_that_comes_back_is_followed_by_a_look() {
     web.result::<()>(id, HOUR).await.expect("done");
     assert!(started.elapsed() < SECOND * 8, "{:?}", started.elapsed());
     assert!(errands.client().poke_health()[0].connected);
+    // Nobody has anything left to tell: that it is connected again must be enough.
+    tokio::time::sleep(SECOND * 10).await;
+    pokes.cut();
+    tokio::time::sleep(SECOND).await;
+    let unheard = Insert::machine(Errand::Quick);
+    let id = client(&unseen).insert(unheard).await.expect("inserted").id();
+    let started = Instant::now();
+    pokes.restore();
+    web.result::<()>(id, HOUR).await.expect("done");
+    assert!(started.elapsed() < SECOND * 8, "{:?}", started.elapsed());
 }
 
 #[derive(Serialize, Deserialize)]
