@@ -138,19 +138,24 @@ async fn requests(
                 statements.insert(name, text);
             }
             b'B' => bound = texts.nth(1).unwrap_or_default(),
-            b'E' => match statements.get(&bound).and_then(|text| plan.take(text)) {
-                Some(Cut::Before) => {
-                    plan.done.notify_one();
-                    return Ok(());
-                }
-                Some(Cut::After) => muted.store(true, Ordering::SeqCst),
-                None => {}
-            },
             _ => {}
+        }
+        let executed = match message[0] {
+            b'E' => statements.get(&bound).cloned(),
+            b'Q' => texts.next(),
+            _ => None,
+        };
+        match executed.and_then(|text| plan.take(&text)) {
+            Some(Cut::Before) => {
+                plan.done.notify_one();
+                return Ok(());
+            }
+            Some(Cut::After) => muted.store(true, Ordering::SeqCst),
+            None => {}
         }
         drop(texts);
         to.write_all(&message).await?;
-        if muted.load(Ordering::SeqCst) && message[0] == b'S' {
+        if muted.load(Ordering::SeqCst) && matches!(message[0], b'S' | b'Q') {
             // The answers end the connection, once the server is ready again.
             plan.done.notify_one();
             std::future::pending::<()>().await;
