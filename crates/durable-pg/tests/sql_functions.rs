@@ -1,5 +1,5 @@
 //! The documented SQL functions, called as psql and a trigger call them: plain text over the simple protocol, without
-//! the schema in the search path. The guide about them says the same.
+//! the schema in the search path. The statements of the guide about them are run here.
 
 use std::time::Duration;
 
@@ -10,6 +10,13 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Executor as _, PgPool, Row as _};
 
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// The statements of the guide, block by block.
+fn guide() -> Vec<&'static str> {
+    let page = include_str!("../../../docs/guides/sql.md");
+    let blocks = page.split("```sql\n").skip(1);
+    blocks.filter_map(|block| block.split("```").next()).collect()
+}
 
 /// Waits for its payment.
 #[derive(Serialize, Deserialize)]
@@ -87,6 +94,19 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_statements_of_the_guide_run_as_they_stand() {
+    // contract: INS-6
+    let scene = Scene::new().await;
+    scene.pool.execute(sqlx::raw_sql(guide()[0])).await.expect("run");
+    let row = scene
+        .run("SELECT max(id) FROM durable.instances WHERE correlation_key = 'order-chair'")
+        .await
+        .expect("read");
+    assert_eq!(scene.result(row.get(0)).await, "chair for 4200");
+    scene.engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn psql_inserts_and_signals() {
     // contract: INS-6, SIG-1, ID-1
     const INSERT: &str = r#"
@@ -128,7 +148,7 @@ async fn a_trigger_of_another_schema_inserts_and_signals_exactly_if_its_transact
     let scene = Scene::new().await;
     scene
         .pool
-        .execute(sqlx::raw_sql(include_str!("shop.sql")))
+        .execute(sqlx::raw_sql(guide()[1]))
         .await
         .expect("created");
     for end in ["ROLLBACK", "COMMIT"] {
