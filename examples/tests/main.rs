@@ -7,4 +7,5 @@
 )]
 
 mod guides;
+mod programs;
 mod testing_a_machine;
