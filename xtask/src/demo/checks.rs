@@ -9,15 +9,27 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::ledger::{Effect, StoredOrder};
 use super::order::Step;
+use super::payment::Payment;
+
+mod accounts;
+
+/// An order that was inserted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) instance: i64,
+    pub(super) number: u32,
+    pub(super) payment: Payment,
+}
 
 /// Everything that is known after a run.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
-    /// The instances that were inserted.
-    pub(super) inserted: Vec<i64>,
+    pub(super) inserted: Vec<Placed>,
     pub(super) orders: Vec<StoredOrder>,
     /// In the order in which they were written.
     pub(super) effects: Vec<Effect>,
+    /// The line items that were picked: the number of the order, and that of the line.
+    pub(super) lines: Vec<(u32, u32)>,
     /// The worker that was killed, if one was.
     pub(super) killed: Option<String>,
 }
@@ -31,11 +43,14 @@ pub(super) struct Faults {
     pub(super) late: Vec<String>,
     /// A step that ran twice, and neither a retry nor the kill explains it.
     pub(super) unexplained: Vec<String>,
+    /// A payment that was not counted once, or a line item that was not picked once.
+    pub(super) miscounted: Vec<String>,
 }
 
 impl Faults {
     pub(super) fn is_empty(&self) -> bool {
-        self.lost.is_empty() && self.late.is_empty() && self.unexplained.is_empty()
+        let kinds = [&self.lost, &self.late, &self.unexplained, &self.miscounted];
+        kinds.iter().all(|faults| faults.is_empty())
     }
 }
 
@@ -53,7 +68,7 @@ pub(super) fn check(evidence: &Evidence) -> Faults {
     for effect in &evidence.effects {
         effects.entry(effect.instance).or_default().push(effect);
     }
-    for instance in &evidence.inserted {
+    for Placed { instance, .. } in &evidence.inserted {
         let effects = effects.remove(instance).unwrap_or_default();
         let Some(order) = orders.get(instance) else {
             let fault = format!("order {instance} was inserted and is not in the store");
@@ -77,11 +92,12 @@ pub(super) fn check(evidence: &Evidence) -> Faults {
         );
         faults.unexplained.push(fault);
     }
+    accounts::check(evidence, &mut faults);
     faults
 }
 
 /// Follows a done order through its committed outcomes: each has its effect, and together they are the steps
-/// in their order, a step again only after it had asked for that.
+/// in their order, a step again only after it had asked for that; without a payment the charge is the last.
 fn follow(order: &StoredOrder, effects: &[&Effect], faults: &mut Faults) {
     let instance = order.instance;
     let mut expected = Some(Step::Reserve);
@@ -107,6 +123,8 @@ fn follow(order: &StoredOrder, effects: &[&Effect], faults: &mut Faults) {
         }
         expected = if effect.failed {
             Some(found)
+        } else if found == Step::Charge && order.payments == 0 {
+            None
         } else {
             found.following()
         };

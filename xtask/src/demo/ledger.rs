@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use durable_core::Context;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
-use sqlx::{PgPool, Row as _};
+use sqlx::{PgPool, Postgres, Row as _, Transaction};
 
 use super::order::Step;
 
@@ -54,6 +54,10 @@ pub(super) struct StoredOrder {
     pub(super) failure: Option<String>,
     /// The effects of the runs whose outcomes were committed, in order.
     pub(super) committed: Vec<i64>,
+    /// How many payments the order has counted.
+    pub(super) payments: i64,
+    /// With how many picked line items it went on.
+    pub(super) lines: i64,
     /// Microseconds of the database's clock.
     pub(super) inserted_at: i64,
     pub(super) finished_at: Option<i64>,
@@ -82,11 +86,37 @@ impl Ledger {
         })
     }
 
-    /// Makes the table.
+    /// Makes the tables.
     pub(super) async fn create(&self) -> anyhow::Result<()> {
-        let create = sqlx::query(include_str!("sql/create_effects.sql"));
-        create.execute(&self.pool).await.context("making the ledger")?;
+        for table in [
+            include_str!("sql/create_effects.sql"),
+            include_str!("sql/create_picked_lines.sql"),
+        ] {
+            let create = sqlx::query(table).execute(&self.pool).await;
+            create.context("making the ledger")?;
+        }
         Ok(())
+    }
+
+    /// Picks a line item in a transaction that is still open.
+    pub(super) async fn pick(&self, order: u32, line: u32) -> anyhow::Result<Transaction<'static, Postgres>> {
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query(include_str!("sql/pick_line.sql"))
+            .bind(i64::from(order))
+            .bind(i64::from(line))
+            .execute(&mut *transaction)
+            .await?;
+        Ok(transaction)
+    }
+
+    /// All line items that were picked: the number of the order, and that of the line.
+    pub(super) async fn lines(&self) -> anyhow::Result<Vec<(u32, u32)>> {
+        let rows: Vec<(i64, i64)> = sqlx::query_as(include_str!("sql/read_picked_lines.sql"))
+            .fetch_all(&self.pool)
+            .await
+            .context("reading the line items")?;
+        let number = |(order, line)| Ok((u32::try_from(order)?, u32::try_from(line)?));
+        rows.into_iter().map(number).collect()
     }
 
     /// Writes an effect and answers its number.
@@ -167,6 +197,8 @@ fn order(row: &PgRow) -> anyhow::Result<StoredOrder> {
         failure: row.try_get("failure")?,
         committed: serde_json::from_str(row.try_get("committed")?)
             .context("the list of committed effects in an order")?,
+        payments: row.try_get("payments")?,
+        lines: row.try_get("lines")?,
         inserted_at: row.try_get("inserted_at")?,
         finished_at: row.try_get("finished_at")?,
     })

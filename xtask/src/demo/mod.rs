@@ -1,5 +1,6 @@
 //! The main job as a new user meets it: orders that go through several steps, two worker processes, one of
-//! them killed midway, and a proof that the work was done all the same.
+//! them killed midway, and a proof that the work was done all the same. Orders wait for payments, of which some are
+//! reported twice and some never, and fan out to their line items.
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +10,19 @@ use durable_pg::PgStore;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::setup;
-use checks::Evidence;
+use checks::{Evidence, Placed};
 use ledger::{Count, Ledger};
 use order::Order;
+use payment::{Payment, order_key};
 use place::Place;
 use process::Worker;
 use progress::Progress;
 
 mod checks;
 mod ledger;
+mod line;
 mod order;
+mod payment;
 mod place;
 mod process;
 mod progress;
@@ -106,7 +110,10 @@ async fn perform(arguments: &Arguments, place: &Place) -> anyhow::Result<()> {
         progress.say(format!("{} started, process {}", worker.name, worker.process_id));
     }
     let inserted = insert(&client, arguments).await?;
-    progress.say(format!("{} orders inserted", inserted.len()));
+    progress.say(format!(
+        "{} orders inserted, and paid where somebody pays",
+        inserted.len()
+    ));
 
     let total = inserted.len() as u64;
     stage.until(total * KILL_AT_PERCENT / 100, &mut progress).await?;
@@ -126,24 +133,31 @@ async fn perform(arguments: &Arguments, place: &Place) -> anyhow::Result<()> {
         inserted,
         orders: ledger.orders().await?,
         effects: ledger.effects().await?,
+        lines: ledger.lines().await?,
         killed: Some(killed),
     };
     ledger.close().await;
     conclude(&evidence, killed_at)
 }
 
-/// Inserts the orders and answers the instances.
-async fn insert(client: &Client, arguments: &Arguments) -> anyhow::Result<Vec<i64>> {
-    let mut instances = Vec::new();
+/// Inserts the orders, and reports their payments.
+async fn insert(client: &Client, arguments: &Arguments) -> anyhow::Result<Vec<Placed>> {
+    let mut placed = Vec::new();
     let numbers: Vec<u32> = (0..arguments.orders).collect();
     for numbers in numbers.chunks(INSERT_AT_ONCE) {
-        let orders = numbers
-            .iter()
-            .map(|number| Insert::machine(Order::new(*number, arguments.seed)));
+        let orders = numbers.iter().map(|number| {
+            let order = Insert::machine(Order::new(*number, arguments.seed));
+            order.correlation_key(order_key(*number))
+        });
         let inserted = client.insert_all(orders).await?;
-        instances.extend(inserted.iter().map(|inserted| inserted.id().get()));
+        placed.extend(numbers.iter().zip(&inserted).map(|(&number, inserted)| Placed {
+            instance: inserted.id().get(),
+            number,
+            payment: Payment::of(number, arguments.seed),
+        }));
+        payment::send(client, numbers, arguments.seed).await?;
     }
-    Ok(instances)
+    Ok(placed)
 }
 
 /// Prints what has been shown; an error if a check fails.

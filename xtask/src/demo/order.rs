@@ -1,16 +1,21 @@
-//! The machine of the demonstration: an order that is reserved, charged, packed and shipped.
+//! The machine of the demonstration: an order that is reserved, charged once its payment has come, packed and shipped.
+//! Without a payment it ends with the charge. Its line items are its children.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use durable_core::{Context, Failure, FailureKind, Machine, StepResult, done, next, retry};
+use durable_core::{
+    Context, Done, Failure, FailureKind, Insert, Machine, Status, StepResult, await_signal, done, next,
+    retry, schedule_children,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 
 use super::ledger::{Ledger, NewEffect};
+use super::line::Line;
 
 /// Of 100 tries, this many fail.
 const FAILURES_PERCENT: u32 = 10;
@@ -18,6 +23,8 @@ const FAILURES_PERCENT: u32 = 10;
 const WORK_MS: std::ops::Range<u64> = 2..20;
 /// How long a failed try waits before the next, in milliseconds.
 const RETRY_MS: std::ops::Range<u64> = 50..300;
+/// How long an order waits for its payment.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The ledger that the steps of this process write to; set once, before the engine starts.
 pub(super) static LEDGER: OnceLock<Ledger> = OnceLock::new();
@@ -30,12 +37,21 @@ pub(super) struct Order {
     /// The effect of every run whose outcome was committed, in order. A run adds its own to the state that
     /// its outcome stores, so the store itself says which runs count.
     committed: Vec<i64>,
+    /// How many payments the charge has seen.
+    payments: usize,
 }
 
-/// The result of a shipped order.
+/// The result of an order: shipped, or ended without a payment.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Receipt {
     committed: Vec<i64>,
+    payments: usize,
+    lines: usize,
+}
+
+/// How many line items an order has.
+pub(super) const fn lines_of(number: u32) -> u32 {
+    1 + number % 3
 }
 
 /// The steps of an order, in their order.
@@ -87,7 +103,16 @@ impl Order {
             number,
             seed,
             committed: Vec::new(),
+            payments: 0,
         }
+    }
+
+    fn receipt(self, lines: usize) -> Done<Receipt> {
+        done(Receipt {
+            committed: self.committed,
+            payments: self.payments,
+            lines,
+        })
     }
 
     /// What chance decides about the run at this position: the same again when it runs again.
@@ -134,12 +159,25 @@ impl Machine for Order {
             let failure = Failure::new(FailureKind::Error, format!("{step} had bad luck"));
             return retry(self).after(luck.pause).because(failure).ok();
         }
-        match step.following() {
-            Some(following) => next(following, self).ok(),
-            None => done(Receipt {
-                committed: self.committed,
-            })
-            .ok(),
+        match step {
+            Step::Reserve => await_signal("paid", Step::Charge, self).timeout(PATIENCE).ok(),
+            Step::Charge => {
+                self.payments = context.signals::<u32>("paid")?.len();
+                if self.payments == 0 {
+                    return self.receipt(0).ok();
+                }
+                next(Step::Pack, self).ok()
+            }
+            Step::Pack => {
+                let order = self.number;
+                let lines = (0..lines_of(order)).map(|line| Insert::machine(Line { order, line }));
+                schedule_children(Step::Ship, self).children(lines).ok()
+            }
+            Step::Ship => {
+                let picked = context.children().iter();
+                let picked = picked.filter(|child| child.status == Status::Done).count();
+                self.receipt(picked).ok()
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_FULL_CONDENSED;
 
 use super::checks::{Evidence, Faults};
+use super::payment::Payment;
 
 /// How many faults of one kind are shown.
 const SHOWN: usize = 5;
@@ -34,6 +35,23 @@ pub(super) fn figures(evidence: &Evidence, killed_at: i64) -> Table {
             "{}, of which {failed} failed by chance and were retried",
             evidence.effects.len()
         ),
+    );
+    let unpaid = evidence.orders.iter().filter(|order| order.payments == 0).count();
+    let twice = evidence
+        .inserted
+        .iter()
+        .filter(|placed| placed.payment == Payment::Twice);
+    add(
+        "payments",
+        format!(
+            "{} counted, {} reported twice, {unpaid} never came",
+            evidence.orders.len() - unpaid,
+            twice.count()
+        ),
+    );
+    add(
+        "line items",
+        format!("{} picked, as children", evidence.lines.len()),
     );
     add("steps run again because of the kill", again(evidence));
     let started = evidence.orders.iter().map(|order| order.inserted_at).min();
@@ -101,6 +119,7 @@ pub(super) fn verdicts(faults: &Faults) -> Table {
             "nothing ran twice but for a retry or the kill",
             &faults.unexplained,
         ),
+        ("each payment and line item counts once", &faults.miscounted),
     ] {
         let verdict = match faults.len() {
             0 => "ok".to_owned(),
@@ -114,7 +133,12 @@ pub(super) fn verdicts(faults: &Faults) -> Table {
 /// The faults themselves, a few of each kind.
 pub(super) fn explain(faults: &Faults) -> Vec<String> {
     let mut lines = Vec::new();
-    for faults in [&faults.lost, &faults.late, &faults.unexplained] {
+    for faults in [
+        &faults.lost,
+        &faults.late,
+        &faults.unexplained,
+        &faults.miscounted,
+    ] {
         lines.extend(faults.iter().take(SHOWN).cloned());
         if let Some(more) = faults.len().checked_sub(SHOWN).filter(|more| *more > 0) {
             lines.push(format!("and {more} more like it"));

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::ledger::Ledger;
+use super::line::{Line, STORE};
 use super::order::{LEDGER, Order};
 
 /// How long the engine may take to stop: the steps take milliseconds, and the server may be gone.
@@ -57,9 +58,13 @@ async fn start(task: &Task) -> anyhow::Result<Engine> {
         .set(ledger)
         .map_err(|_| anyhow::anyhow!("the ledger is set twice"))?;
     let store = PgStore::builder(&task.url)?.schema(&task.schema);
-    let engine = Engine::builder(store.connect().await?)
+    let store = store.connect().await?;
+    let unset = STORE.set(store.clone());
+    anyhow::ensure!(unset.is_ok(), "the store is set twice");
+    let engine = Engine::builder(store)
         .name(&task.name)
         .queue("default")
-        .machine::<Order>();
+        .machine::<Order>()
+        .machine::<Line>();
     Ok(engine.start().await?)
 }

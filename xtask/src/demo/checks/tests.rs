@@ -1,11 +1,12 @@
 //! Fabricated evidence: each check must find what it is for, and nothing else.
 
+use super::super::order::lines_of;
 use super::*;
 
 /// Two orders: one with a retry, one whose charge the killed worker ran before its successor did.
 fn sound() -> Evidence {
     let mut evidence = Evidence {
-        inserted: vec![1, 2],
+        inserted: vec![placed(1), placed(2)],
         orders: vec![done(1, &[1, 2, 5, 7, 9]), done(2, &[3, 6, 8, 10])],
         effects: vec![
             effect(1, 1, 0, Step::Reserve),
@@ -19,6 +20,7 @@ fn sound() -> Evidence {
             effect(9, 1, 4, Step::Ship),
             effect(10, 2, 3, Step::Ship),
         ],
+        lines: [1, 2].into_iter().flat_map(all_lines).collect(),
         killed: Some("killed".to_owned()),
     };
     at(&mut evidence, 2).failed = true;
@@ -27,12 +29,27 @@ fn sound() -> Evidence {
     evidence
 }
 
+/// The number of an order is that of its instance here.
+fn placed(number: u32) -> Placed {
+    Placed {
+        instance: i64::from(number),
+        number,
+        payment: Payment::Once,
+    }
+}
+
+fn all_lines(number: u32) -> impl Iterator<Item = (u32, u32)> {
+    (0..lines_of(number)).map(move |line| (number, line))
+}
+
 fn done(instance: i64, committed: &[i64]) -> StoredOrder {
     StoredOrder {
         instance,
         status: "done".to_owned(),
         failure: None,
         committed: committed.to_vec(),
+        payments: 1,
+        lines: i64::from(lines_of(u32::try_from(instance).unwrap())),
         inserted_at: 0,
         finished_at: Some(1_000),
     }
@@ -81,7 +98,7 @@ fn an_order_that_is_missing_or_not_done_is_lost() {
         let change = |evidence: &mut Evidence| evidence.orders[1].status = status.to_owned();
         assert_eq!(faults(change), (1, 0, 0), "{status}");
     }
-    assert_eq!(faults(|evidence| evidence.inserted.push(3)), (1, 0, 0));
+    assert_eq!(faults(|evidence| evidence.inserted.push(placed(3))), (1, 0, 0));
 }
 
 #[test]
@@ -169,4 +186,43 @@ fn effects_that_no_outcome_accounts_for_are_found() {
         evidence.orders[1].committed.push(11);
     };
     assert_eq!(faults(one_more), (0, 0, 1));
+}
+
+#[test]
+fn a_payment_or_a_line_that_does_not_count_once_is_found() {
+    let miscounted = |change: fn(&mut Evidence)| {
+        let mut evidence = sound();
+        change(&mut evidence);
+        check(&evidence).miscounted.len()
+    };
+    assert_eq!(miscounted(|evidence| evidence.orders[0].payments = 2), 1);
+    assert_eq!(miscounted(|evidence| evidence.lines.extend_from_within(..1)), 1);
+    assert_eq!(
+        miscounted(|evidence| evidence.lines.truncate(evidence.lines.len() - 1)),
+        1
+    );
+    assert_eq!(miscounted(|evidence| evidence.orders[1].lines += 1), 1);
+    assert_eq!(miscounted(|evidence| evidence.lines.push((9, 0))), 1);
+    // Nobody paid, so it should have counted nothing, and stopped at the charge.
+    assert_eq!(
+        miscounted(|evidence| evidence.inserted[0].payment = Payment::Never),
+        3
+    );
+}
+
+#[test]
+fn an_order_that_nobody_paid_ends_with_the_charge() {
+    let unpaid = |evidence: &mut Evidence| {
+        evidence.inserted[0].payment = Payment::Never;
+        evidence.orders[0].committed.truncate(3);
+        evidence.orders[0].payments = 0;
+        evidence.orders[0].lines = 0;
+        evidence
+            .effects
+            .retain(|effect| effect.instance != 1 || effect.position < 3);
+        evidence.lines.retain(|(order, _)| *order != 1);
+    };
+    let mut evidence = sound();
+    unpaid(&mut evidence);
+    assert_eq!(check(&evidence), Faults::default());
 }

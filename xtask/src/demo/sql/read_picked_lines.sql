@@ -1,0 +1,3 @@
+-- Reads the line items that were picked.
+SELECT order_number, line
+FROM picked_lines
