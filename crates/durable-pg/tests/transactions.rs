@@ -1,4 +1,4 @@
-//! Signals in a transaction of the caller: sent exactly if it commits, and nobody waits for it before.
+//! Signals and inserts in a transaction of the caller: there exactly if it commits, and nobody else waits for it before.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use durable_core::store::{
     ClaimRequest, Commit, CommitFate, CommitRequest, NewWorker, Patience, Roles, Transition,
 };
 use durable_core::{
-    ClaimNumber, Client, Context, Engine, Insert, InstanceId, Job, JobError, Json, SendSignal, SignalFate,
-    SignalName, Status, Store, Target, WorkerId,
+    ClaimNumber, Client, Context, Engine, Insert, InstanceId, Job, JobError, Json, Machine, SendSignal,
+    SignalFate, SignalName, Status, StepResult, Store, Target, WorkerId, done, schedule_children,
 };
 use durable_pg::PgStore;
 use durable_testing::TestDatabase;
@@ -192,5 +192,94 @@ async fn work_of_a_transaction_starts_without_a_poll_once_its_pokes_are_told() {
     let within = std::time::Duration::from_secs(60);
     let done = scene.client.result::<()>(inserted.id(), within).await;
     done.expect("done, an hour before the poll");
+    engine.shutdown().await;
+}
+
+/// Has a child whose correlation key somebody else may hold.
+#[derive(Serialize, Deserialize)]
+struct Parent;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ParentStep {
+    Spawn,
+    Join,
+}
+
+impl Machine for Parent {
+    const NAME: &'static str = "parent";
+    type Step = ParentStep;
+    type Result = usize;
+
+    fn first_step() -> ParentStep {
+        ParentStep::Spawn
+    }
+
+    async fn step(self, step: ParentStep, context: &Context) -> StepResult<Self> {
+        match step {
+            ParentStep::Spawn => schedule_children(ParentStep::Join, self)
+                .child(Insert::job(Order).correlation_key("taken"))
+                .ok(),
+            ParentStep::Join => done(context.children().len()).ok(),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_but_the_parent_of_its_key_waits_for_a_transaction_that_has_inserted() {
+    // contract: OUT-6, CHILD-1, INS-2
+    let scene = Scene::new().await;
+    let mut transaction = scene.pool.begin().await.expect("begun");
+    let mut caller = scene.store.in_transaction(&mut transaction);
+    let taken = caller.insert(Insert::job(Order).correlation_key("taken")).await;
+    let taken = taken.expect("inserted").id();
+    let session: i32 = sqlx::query_scalar("SELECT pg_backend_pid()")
+        .fetch_one(&mut *transaction)
+        .await
+        .expect("read");
+    let engine = Engine::builder(scene.store.clone())
+        .queue("default")
+        .machine::<Parent>()
+        .job::<Order>()
+        .start()
+        .await
+        .expect("started");
+    let parent = scene
+        .client
+        .insert(Insert::machine(Parent))
+        .await
+        .expect("inserted")
+        .id();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))";
+    let waiting = async || {
+        let waiting: i64 = sqlx::query_scalar(waits)
+            .bind(session)
+            .fetch_one(&scene.pool)
+            .await
+            .expect("read");
+        waiting
+    };
+    while waiting().await == 0 {
+        tokio::task::yield_now().await;
+    }
+    // More than one commit takes, while the parent tries again and again.
+    let limit = std::time::Duration::from_secs(60);
+    for _ in 0..3 {
+        let orders = (0..50).map(|_| Insert::job(Order));
+        let others = scene.client.insert_all(orders).await.expect("inserted");
+        for other in others {
+            scene
+                .client
+                .result::<()>(other.id(), limit)
+                .await
+                .expect("done meanwhile");
+        }
+    }
+    assert!(waiting().await <= 1, "and never with more than one connection");
+    assert!(!scene.status(parent).await.is_terminal());
+    transaction.commit().await.expect("committed");
+    let joined: usize = scene.client.result(parent, limit).await.expect("done");
+    assert_eq!(joined, 0, "the key is taken, so there is nobody to wait for");
+    scene.client.result::<()>(taken, limit).await.expect("done");
     engine.shutdown().await;
 }
