@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::time::Duration;
 
-use rand::RngExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::chance;
 use crate::context::Context;
 use crate::error::Error;
 
@@ -82,7 +82,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
 pub fn exponential_backoff(attempt: u32) -> Duration {
     let doubled = FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(attempt));
     let capped = doubled.min(LONGEST_BACKOFF);
-    capped.mul_f64(rand::rng().random_range(0.75..=1.0))
+    capped.mul_f64(chance::draw(0.75..=1.0))
 }
 
 /// How a job fails.

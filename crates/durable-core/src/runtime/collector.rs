@@ -32,6 +32,7 @@ impl Collector {
                 Err(error) => observe::store_error("collect", &error),
             }
             tokio::select! {
+                biased;
                 () = self.stop.cancelled() => {}
                 () = tokio::time::sleep(INTERVAL) => {}
             }

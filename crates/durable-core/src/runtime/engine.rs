@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ use super::reaper::{Reaper, reap_all};
 use super::scheduler::Scheduler;
 use super::slots::Slots;
 use super::surveyor::Surveyor;
-use super::worker::Worker;
+use super::worker::{CurrentWorker, Worker};
 use crate::client::Client;
 use crate::error::StartError;
 use crate::poke::Poking;
@@ -34,7 +34,7 @@ pub struct Engine {
     client: Client,
     name: String,
     local: Arc<Local>,
-    worker: watch::Receiver<Arc<Worker>>,
+    worker: Arc<CurrentWorker>,
     slots: Vec<Arc<Slots>>,
     hub: Option<HubHandle>,
     /// Keeps the lanes open for outcomes that must be offered again while a shutdown waits for them.
@@ -90,7 +90,7 @@ impl Engine {
         let store = builder.store;
         let (stop, give_up, stop_heart) = Default::default();
         let stop: CancellationToken = stop;
-        let (worker_sender, worker) = watch::channel(Worker::new(id, stop.child_token()));
+        let worker = CurrentWorker::new(Worker::new(id, stop.child_token()));
         let mut roles = JoinSet::new();
         let hub = match &builder.poking {
             Poking::Transport(transport) => Some(Hubs::join(&local, transport)),
@@ -100,7 +100,7 @@ impl Engine {
         let (answers, answered) = mpsc::unbounded_channel();
         let heartbeat = Heartbeat {
             store: Arc::clone(&store),
-            worker: worker.clone(),
+            worker: Arc::clone(&worker),
             lease: builder.lease,
             answers,
             asked: local.running.asked(),
@@ -111,7 +111,7 @@ impl Engine {
             store: Arc::clone(&store),
             local: Arc::clone(&local),
             new_worker,
-            worker: worker_sender,
+            worker: Arc::clone(&worker),
             stopping: stop.clone(),
         };
         tokio::spawn(keeper.run(answered));
@@ -140,7 +140,7 @@ impl Engine {
             let scheduler = Scheduler {
                 store: Arc::clone(&store),
                 executor: Arc::clone(&executor),
-                worker: worker.clone(),
+                worker: Arc::clone(&worker),
                 machines: Arc::clone(&machines),
                 // One that hears of nothing has a bell that nobody knows.
                 poke: match builder.poking {
@@ -219,7 +219,7 @@ impl Engine {
     /// The worker that this engine is in the store's eyes now; another one after a lost lease.
     #[must_use]
     pub fn worker(&self) -> WorkerId {
-        self.worker.borrow().id
+        self.worker.get().id
     }
 
     /// Stops claiming, tells the steps, waits for them up to the shutdown limit, gives the rest back, and
@@ -248,7 +248,7 @@ impl Engine {
             handle.hub.flush(all_until.min(Instant::now() + FLUSH_TIME)).await;
         }
         let worker = self.worker();
-        let closed = self.worker.borrow().claims.take_closed();
+        let closed = self.worker.get().claims.take_closed();
         let last = async {
             if !closed.is_empty() {
                 self.store.release(worker, closed).await?;

@@ -71,6 +71,7 @@ impl Alarm {
             match at {
                 None => self.moved.notified().await,
                 Some(at) => tokio::select! {
+                    biased;
                     () = self.moved.notified() => {}
                     () = tokio::time::sleep_until(at) => return,
                 },
@@ -99,6 +100,7 @@ impl Expirer {
                 }
             };
             tokio::select! {
+                biased;
                 () = self.stop.cancelled() => {}
                 () = alarm.rings() => {}
                 () = tokio::time::sleep(sleep) => {}

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::local::Local;
-use super::worker::Worker;
+use super::worker::{CurrentWorker, Worker};
 use crate::observe;
 use crate::store::{Beat, Heart, NewWorker, Store};
 
@@ -23,7 +23,7 @@ const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 /// Beats until `stop`, and reports each answer. Run on a runtime of its own.
 pub(crate) struct Heartbeat {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) worker: watch::Receiver<Arc<Worker>>,
+    pub(crate) worker: Arc<CurrentWorker>,
     pub(crate) lease: Duration,
     pub(crate) answers: mpsc::UnboundedSender<(Arc<Worker>, Beat)>,
     /// Changes when a beat should come at once, for what it tells of cancellations.
@@ -36,7 +36,7 @@ impl Heartbeat {
         let mut heart = self.store.heart();
         let mut trusted_until = Instant::now() + self.lease;
         while !self.stop.is_cancelled() {
-            let worker = Arc::clone(&self.worker.borrow());
+            let worker = self.worker.get();
             let sent = Instant::now();
             self.asked.mark_unchanged();
             if let Some(beat) = self.beat(&mut heart, &worker).await {
@@ -48,6 +48,7 @@ impl Heartbeat {
             }
             let gap = SHORTEST_GAP.min(self.lease / BEATS_PER_LEASE);
             tokio::select! {
+                biased;
                 () = self.stop.cancelled() => {}
                 () = tokio::time::sleep(self.lease / BEATS_PER_LEASE) => {}
                 () = async {
@@ -77,14 +78,14 @@ pub(crate) struct Keeper {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) local: Arc<Local>,
     pub(crate) new_worker: NewWorker,
-    pub(crate) worker: watch::Sender<Arc<Worker>>,
+    pub(crate) worker: Arc<CurrentWorker>,
     pub(crate) stopping: CancellationToken,
 }
 
 impl Keeper {
     pub(crate) async fn run(self, mut answers: mpsc::UnboundedReceiver<(Arc<Worker>, Beat)>) {
         while let Some((worker, beat)) = answers.recv().await {
-            let current = Arc::clone(&self.worker.borrow());
+            let current = self.worker.get();
             if worker.id != current.id {
                 continue;
             }
@@ -93,8 +94,7 @@ impl Keeper {
                     cancelled.into_iter().for_each(|id| self.local.running.cancel(id));
                     self.give_back_unknown(&current, claims).await;
                     if current.stopping.is_cancelled() && !self.stopping.is_cancelled() {
-                        self.worker
-                            .send_replace(current.resumed(self.stopping.child_token()));
+                        self.worker.replace(current.resumed(self.stopping.child_token()));
                     }
                 }
                 Beat::Dead => self.start_anew(&current).await,
@@ -122,8 +122,7 @@ impl Keeper {
         while !self.stopping.is_cancelled() {
             match self.store.register(self.new_worker.clone()).await {
                 Ok(id) => {
-                    self.worker
-                        .send_replace(Worker::new(id, self.stopping.child_token()));
+                    self.worker.replace(Worker::new(id, self.stopping.child_token()));
                     return;
                 }
                 Err(error) => observe::store_error("register", &error),

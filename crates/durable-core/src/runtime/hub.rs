@@ -4,13 +4,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use rand::RngExt as _;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::local::Local;
 use super::outbox::Outbox;
 use super::pace::Pace;
+use crate::chance;
 use crate::observe;
 use crate::poke::{Link, Message, Poke, PokeError, PokeHealth, PokeReceiver, PokeSender, PokeTransport};
 
@@ -116,6 +116,7 @@ impl Hub {
         while !self.stop.is_cancelled() {
             let started = Instant::now();
             let error = tokio::select! {
+                biased;
                 () = self.stop.cancelled() => break,
                 error = self.connected(&local, &mut pace) => error,
             };
@@ -123,8 +124,9 @@ impl Hub {
             if started.elapsed() >= HELD {
                 pause = FIRST_PAUSE;
             }
-            let drawn = rand::rng().random_range(pause / 2..=pause);
+            let drawn = chance::draw(pause / 2..=pause);
             tokio::select! {
+                biased;
                 () = self.stop.cancelled() => {}
                 () = tokio::time::sleep(drawn) => {}
             }
@@ -160,6 +162,7 @@ impl Hub {
         // What was sent while it was away is lost: look once (rule POKE-5).
         local.ring_all();
         tokio::select! {
+            biased;
             error = self.send(sender, local.node, pace) => error,
             error = self.receive(receiver, local) => error,
         }

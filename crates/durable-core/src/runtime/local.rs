@@ -1,7 +1,7 @@
 //! What the engines and clients of one store share within one process: pokes, waiters, running steps, alarms, and
 //! engine names.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use super::expirer::Alarms;
 use super::hub::Hubs;
 use super::running::Running;
 use super::waiters::Waiters;
+use crate::chance;
 use crate::poke::Poke;
 use crate::types::{InstanceId, QueueName};
 
@@ -19,7 +20,7 @@ use crate::types::{InstanceId, QueueName};
 pub(crate) struct Local {
     /// What other processes know this one by.
     pub(crate) node: u64,
-    queues: Mutex<HashMap<QueueName, Vec<Weak<Doorbell>>>>,
+    queues: Mutex<BTreeMap<QueueName, Vec<Weak<Doorbell>>>>,
     names: Mutex<HashSet<String>>,
     pub(crate) waiters: Waiters,
     pub(crate) running: Running,
@@ -30,7 +31,7 @@ pub(crate) struct Local {
 impl Default for Local {
     fn default() -> Self {
         Self {
-            node: rand::random(),
+            node: chance::draw(0..=u64::MAX),
             queues: Mutex::default(),
             names: Mutex::default(),
             waiters: Waiters::default(),

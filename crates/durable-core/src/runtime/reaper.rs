@@ -39,6 +39,7 @@ impl Reaper {
                 }
             }
             tokio::select! {
+                biased;
                 () = self.stop.cancelled() => {}
                 () = tokio::time::sleep(INTERVAL.min(self.lease / 4)) => {}
             }

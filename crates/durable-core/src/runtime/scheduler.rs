@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +10,7 @@ use super::doorbell::Doorbell;
 use super::executor::Executor;
 use super::feed::{Feed, Step};
 use super::slots::Slots;
-use super::worker::Worker;
+use super::worker::{CurrentWorker, Worker};
 use crate::error::StoreError;
 use crate::observe;
 use crate::store::{ClaimRequest, Store};
@@ -20,7 +19,7 @@ use crate::types::{MachineKey, QueueName};
 pub(crate) struct Scheduler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) executor: Arc<Executor>,
-    pub(crate) worker: watch::Receiver<Arc<Worker>>,
+    pub(crate) worker: Arc<CurrentWorker>,
     pub(crate) machines: Arc<[MachineKey]>,
     pub(crate) queue: QueueName,
     pub(crate) concurrency: usize,
@@ -41,7 +40,7 @@ enum Event {
 
 impl Scheduler {
     /// Runs until the engine stops. No call to the store is ever dropped midway.
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(self) {
         let mut feed = Feed::new(self.concurrency, self.poll, Instant::now());
         loop {
             let (until, for_room) = match feed.step(self.slots.room(), Instant::now()) {
@@ -79,11 +78,11 @@ impl Scheduler {
         }
     }
 
-    async fn claim(&mut self, feed: &mut Feed, limit: usize) {
-        let worker = Arc::clone(&self.worker.borrow_and_update());
+    async fn claim(&self, feed: &mut Feed, limit: usize) {
+        let worker = self.worker.get();
         if worker.stopping.is_cancelled() {
             // The lease seems lost: what started now would be told to stop at once.
-            self.wait_for_new_worker().await;
+            self.wait_for_another(&worker).await;
             return;
         }
         let number = worker.claims.ask();
@@ -112,7 +111,7 @@ impl Scheduler {
                 feed.failed(Instant::now());
                 if matches!(error, StoreError::WorkerDead) {
                     // The heartbeat finds out too, and registers anew.
-                    self.wait_for_new_worker().await;
+                    self.wait_for_another(&worker).await;
                 } else {
                     observe::store_error("claim", &error);
                 }
@@ -120,10 +119,11 @@ impl Scheduler {
         }
     }
 
-    async fn wait_for_new_worker(&mut self) {
+    async fn wait_for_another(&self, worker: &Arc<Worker>) {
         tokio::select! {
+            biased;
             () = self.stop.cancelled() => {}
-            _ = tokio::time::timeout(self.poll, self.worker.changed()) => {}
+            _ = tokio::time::timeout(self.poll, self.worker.other_than(worker)) => {}
         }
     }
 }

@@ -26,6 +26,7 @@ impl Surveyor {
         let mut told = BTreeSet::new();
         loop {
             tokio::select! {
+                biased;
                 () = self.stop.cancelled() => return,
                 () = tokio::time::sleep(INTERVAL) => {}
             }

@@ -3,11 +3,11 @@
 //! Whoever waits takes turns at looking for all: one query per tick, and none when nobody waits. Who comes looks at
 //! once, and so does everybody who waits for what ends in this process; those who do so at the same time share the query. There is no task that would have to outlive a runtime, or an engine.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::StoreError;
@@ -44,11 +44,21 @@ pub(crate) struct Waiters {
 struct State {
     /// How many looks have begun.
     looks: u64,
-    waited_for: HashMap<InstanceId, watch::Sender<Answer>>,
+    waited_for: BTreeMap<InstanceId, WaitedFor>,
     /// Waited for, to be looked at without waiting for a tick.
     changed: BTreeSet<InstanceId>,
     /// Why the last look failed, if it did.
     failure: Option<StoreError>,
+}
+
+/// An instance that somebody waits for.
+#[derive(Default)]
+struct WaitedFor {
+    waiters: usize,
+    /// The answer of the latest look that found it otherwise than at work.
+    answer: Answer,
+    /// Wakes in the order in which they came, which a watch channel does not promise: a simulation replays it.
+    moved: Arc<Notify>,
 }
 
 /// Somebody who waits for an instance.
@@ -57,7 +67,7 @@ pub(crate) struct Waiter<'a> {
     id: InstanceId,
     /// Only looks after this one count: one that began before would tell of the time before the caller came.
     after: u64,
-    answers: watch::Receiver<Answer>,
+    moved: Arc<Notify>,
 }
 
 impl Waiters {
@@ -77,25 +87,23 @@ impl Waiters {
         let after = state.looks;
         // Whoever comes looks at once, together with those who come at the same time.
         state.changed.insert(id);
-        let answers = state
-            .waited_for
-            .entry(id)
-            .or_insert_with(|| watch::channel(None).0)
-            .subscribe();
+        let waited_for = state.waited_for.entry(id).or_default();
+        waited_for.waiters += 1;
+        let moved = Arc::clone(&waited_for.moved);
         Waiter {
             waiters: self,
             id,
             after,
-            answers,
+            moved,
         }
     }
 
     /// An instance ended or parked in this process: those who wait for it look at once.
     pub(crate) fn changed(&self, id: InstanceId) {
         let mut state = self.lock();
-        if let Some(answers) = state.waited_for.get(&id) {
-            // The same answer once more: it wakes, and one of them looks.
-            answers.send_modify(|_| ());
+        if let Some(waited_for) = state.waited_for.get(&id) {
+            // It wakes them, and one of them looks.
+            waited_for.moved.notify_waiters();
             state.changed.insert(id);
         }
     }
@@ -152,16 +160,12 @@ impl Waiters {
         for (id, answer) in found {
             // Who waits for an end is not woken by each look at one that is at work.
             if !matches!(answer, Look::Found(Some(Settlement::Busy)))
-                && let Some(answers) = state.waited_for.get(&id)
-            {
+                && let Some(waited_for) = state.waited_for.get_mut(&id)
                 // One that began later may have been faster.
-                answers.send_if_modified(|last| {
-                    let newer = last.as_ref().is_none_or(|(before, _)| *before < look);
-                    if newer {
-                        *last = Some((look, answer));
-                    }
-                    newer
-                });
+                && waited_for.answer.as_ref().is_none_or(|(before, _)| *before < look)
+            {
+                waited_for.answer = Some((look, answer));
+                waited_for.moved.notify_waiters();
             }
         }
         true
@@ -169,16 +173,27 @@ impl Waiters {
 }
 
 impl Waiter<'_> {
+    /// The latest answer, if this one has not had it.
+    fn news(&mut self) -> Option<Look> {
+        let state = self.waiters.lock();
+        let (look, answer) = state.waited_for.get(&self.id)?.answer.as_ref()?;
+        if *look <= self.after {
+            return None;
+        }
+        self.after = *look;
+        Some(answer.clone())
+    }
+
     /// The next answer of the store, other than that it is at work.
     ///
     /// # Cancel safety
     /// Nothing is lost: another waiter takes over the looking.
     pub(crate) async fn next(&mut self, store: &dyn Store) -> Look {
         loop {
-            if let Some((look, answer)) = self.answers.borrow_and_update().clone()
-                && look > self.after
-            {
-                self.after = look;
+            // Made before the looks, so that what comes between them is not missed.
+            let moved = Arc::clone(&self.moved);
+            let moved = moved.notified();
+            if let Some(answer) = self.news() {
                 return answer;
             }
             if self.waiters.lock().changed.contains(&self.id) {
@@ -187,7 +202,7 @@ impl Waiter<'_> {
             }
             tokio::select! {
                 biased;
-                _ = self.answers.changed() => {}
+                () = moved => {}
                 () = self.waiters.tick(store) => {}
             }
         }
@@ -199,10 +214,9 @@ impl Waiter<'_> {
     pub(crate) async fn last_look(&mut self, store: &dyn Store) -> Result<Option<Look>, StoreError> {
         self.waiters.lock().changed.insert(self.id);
         self.waiters.look_at_changed(store).await;
-        let answer = self.answers.borrow_and_update().clone();
-        match answer {
-            Some((look, answer)) if look > self.after => Ok(Some(answer)),
-            _ => match &self.waiters.lock().failure {
+        match self.news() {
+            Some(answer) => Ok(Some(answer)),
+            None => match &self.waiters.lock().failure {
                 Some(error) => Err(error.clone()),
                 None => Ok(None),
             },
@@ -213,12 +227,11 @@ impl Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut state = self.waiters.lock();
-        // This one is the last receiver.
-        if state
-            .waited_for
-            .get(&self.id)
-            .is_some_and(|answers| answers.receiver_count() <= 1)
-        {
+        let Some(waited_for) = state.waited_for.get_mut(&self.id) else {
+            return;
+        };
+        waited_for.waiters -= 1;
+        if waited_for.waiters == 0 {
             state.waited_for.remove(&self.id);
             state.changed.remove(&self.id);
         }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::types::{ClaimNumber, WorkerId};
@@ -32,6 +33,49 @@ impl Worker {
             stopping,
             claims: Arc::clone(&self.claims),
         })
+    }
+}
+
+/// The incarnation that an engine is now. Those who wait for the next one are woken in the order in which they came, which
+/// a watch channel does not promise: a simulation replays it.
+pub(crate) struct CurrentWorker {
+    worker: Mutex<Arc<Worker>>,
+    replaced: Notify,
+}
+
+impl CurrentWorker {
+    /// Begins with this one.
+    pub(crate) fn new(worker: Arc<Worker>) -> Arc<Self> {
+        Arc::new(Self {
+            worker: Mutex::new(worker),
+            replaced: Notify::new(),
+        })
+    }
+
+    /// The one that it is now.
+    pub(crate) fn get(&self) -> Arc<Worker> {
+        Arc::clone(&lock(&self.worker))
+    }
+
+    /// Goes on as another one.
+    pub(crate) fn replace(&self, worker: Arc<Worker>) {
+        *lock(&self.worker) = worker;
+        self.replaced.notify_waiters();
+    }
+
+    /// Resolves once it is another one than this.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub(crate) async fn other_than(&self, worker: &Arc<Worker>) {
+        loop {
+            // Made before the look, so that one that comes between the two is seen.
+            let replaced = self.replaced.notified();
+            if !Arc::ptr_eq(&self.get(), worker) {
+                return;
+            }
+            replaced.await;
+        }
     }
 }
 
