@@ -45,6 +45,20 @@ pub enum InvalidValue {
         /// How far it lies away, in seconds.
         seconds: u64,
     },
+    /// A number that must be at least 1.
+    #[error("{field} is 0; give it at least 1")]
+    Zero {
+        /// The field.
+        field: &'static str,
+    },
+    /// The name of a limit ends where its keys have a colon.
+    #[error(
+        "the limit name \"{value}\" holds a colon; what follows the first colon of a key is its partition"
+    )]
+    ColonInLimitName {
+        /// The name.
+        value: String,
+    },
     /// Text that names no status.
     #[error("\"{value}\" is not a status")]
     UnknownStatus {

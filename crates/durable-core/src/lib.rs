@@ -7,6 +7,7 @@ mod context;
 mod error;
 mod insert;
 mod job;
+pub mod limiter;
 mod machine;
 pub mod observe;
 mod outcome;
@@ -26,6 +27,7 @@ pub use error::{
 };
 pub use insert::{DEFAULT_PRIORITY, Insert};
 pub use job::{Job, JobError, exponential_backoff};
+pub use limiter::{Limit, LimitKind, LimitPolicy, Limiter, LimiterError};
 pub use machine::{Machine, StepResult};
 pub use outcome::{
     Await, Cancel, Done, Next, Outcome, Retry, ScheduleChildren, Stop, WithTransaction, await_signal,
@@ -38,6 +40,7 @@ pub use store::{
     Child, Inserted, Operation, OperationFate, Retention, Signal, SignalFate, Snapshot, Store, Target,
 };
 pub use types::{
-    ClaimNumber, CorrelationKey, DeduplicationKey, Fence, InstanceId, Json, MAX_DURATION, MAX_JSON_BYTES,
-    MAX_NAME_BYTES, MachineKey, QueueName, Scope, SignalName, Status, WorkerId,
+    ClaimNumber, ConcurrencyKey, CorrelationKey, DeduplicationKey, Fence, InstanceId, Json, LimitName,
+    MAX_DURATION, MAX_JSON_BYTES, MAX_NAME_BYTES, MachineKey, QueueName, RateKey, Scope, SignalName, Status,
+    WorkerId,
 };

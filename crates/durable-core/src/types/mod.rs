@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{EncodeError, InvalidValue};
 
 use name::checked_name;
-pub use name::{CorrelationKey, DeduplicationKey, QueueName, SignalName};
+pub use name::{ConcurrencyKey, CorrelationKey, DeduplicationKey, LimitName, QueueName, RateKey, SignalName};
 
 /// The longest delay, timeout or retention that is accepted: 100 years (rule OUT-5).
 pub const MAX_DURATION: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);

@@ -53,6 +53,69 @@ name_type!(
     DeduplicationKey, "deduplication key"
 );
 
+name_type!(
+    /// What holds a step back while another one with the same key runs (rules LIM-1, LIM-2): one at a time, or, when a gate
+    /// of the name before the first `:` is configured, as many as that allows.
+    ConcurrencyKey, "concurrency key"
+);
+name_type!(
+    /// The bucket that a step takes tokens from when it starts (rule LIM-3): the name of a rate limit, and after the
+    /// first `:` whose share it is.
+    RateKey, "rate limit key"
+);
+
+impl ConcurrencyKey {
+    /// The name of the gate that it belongs to, if one is configured: the part before the first `:`.
+    #[must_use]
+    pub fn limit_name(&self) -> &str {
+        before_colon(&self.0)
+    }
+}
+
+impl RateKey {
+    /// The name of its rate limit: the part before the first `:`.
+    #[must_use]
+    pub fn limit_name(&self) -> &str {
+        before_colon(&self.0)
+    }
+}
+
+fn before_colon(key: &str) -> &str {
+    key.split_once(':').map_or(key, |(name, _)| name)
+}
+
+/// The name of a gate or a rate limit: 1 to 255 bytes, no control characters, no `:`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitName(Cow<'static, str>);
+
+impl LimitName {
+    /// Checks and wraps the text.
+    ///
+    /// # Errors
+    /// [`InvalidValue`] when it is empty, longer than 255 bytes, or holds a control character or a `:`.
+    pub fn new(text: impl Into<Cow<'static, str>>) -> Result<Self, InvalidValue> {
+        let name = checked_name("limit name", text.into())?;
+        if name.contains(':') {
+            return Err(InvalidValue::ColonInLimitName {
+                value: name.into_owned(),
+            });
+        }
+        Ok(Self(name))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LimitName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
 pub(super) fn checked_name(
     field: &'static str,
     name: Cow<'static, str>,
