@@ -5,12 +5,15 @@ pub mod assertions;
 pub mod conformance;
 pub mod database;
 pub mod histories;
+pub mod limiter_conformance;
 pub mod memory;
+pub mod memory_limiter;
 pub mod pokes;
 pub mod servers;
 
 pub use assertions::{AssertInstance, assert_instance};
 pub use database::TestDatabase;
 pub use memory::MemoryStore;
+pub use memory_limiter::MemoryLimiter;
 pub use pokes::MemoryPokes;
 pub use servers::{PostgresServer, RedisServer};

@@ -25,6 +25,7 @@ mod engine_spans;
 mod engine_transactions;
 mod engine_waiting;
 mod histories;
+mod limiter_conformance;
 mod machine_failures;
 mod memory;
 mod servers;

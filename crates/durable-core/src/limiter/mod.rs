@@ -5,7 +5,9 @@
 //! is their lock (rule LIM-1).
 //!
 //! Policies are the store's, and each call carries them. A backend keeps with its counters the version that it has
-//! last seen, and an older one never undoes a newer one (rule LIM-8).
+//! last seen, and an older one never undoes a newer one (rule LIM-8). When a policy changes, what is spent stays spent:
+//! a budget that grows by three leaves three more, one that shrinks below what is spent admits nothing until
+//! slots have come back, or tokens have been refilled, to less than it.
 
 mod policy;
 
@@ -21,14 +23,15 @@ pub use policy::{Limit, LimitKind, LimitPolicy};
 /// Counts gates and rate limits for all processes that share it.
 ///
 /// # Cancel safety
-/// A call that is dropped midway may or may not take effect; what it took and nobody knows of is had back within
-/// one lease. Implementations never leave a counter wrong.
+/// A call that is dropped midway may or may not take effect. Slots that it took and nobody knows of are had back by a
+/// later renewal of their holder; tokens are spent. Implementations never leave a counter wrong.
 #[async_trait]
 pub trait Limiter: Send + Sync + 'static {
     /// What metrics call it: short, and the same for all of its kind.
     fn name(&self) -> &'static str;
 
-    /// Joins: slots of the new holder are trusted for `lease` after each renewal. `label` tells people who it is.
+    /// Joins: slots of the new holder are trusted for `lease` after each renewal, and joining counts as one. `label` tells
+    /// people who it is. A lease of zero has ended as soon as it begins.
     ///
     /// # Errors
     /// [`LimiterError`]: the backend cannot be reached.
@@ -57,17 +60,25 @@ pub trait Limiter: Send + Sync + 'static {
 }
 
 /// One holder of slots: an engine, or a client whose caller spends from the limits.
+///
+/// # Cancel safety
+/// As that of [`Limiter`].
 #[async_trait]
 pub trait SlotHolder: Send + Sync {
     /// Decides on each request, in order, and all requests of one call in as few round trips as can be. Of two
-    /// requests for one key the first is served first, and a later one for it is denied once an earlier one is: a
-    /// light request never overtakes a heavy one of its key (rule LIM-7). A request with a gate and a rate limit needs
-    /// both, and takes neither when one denies (rule LIM-4).
+    /// requests for one key the first is served first, and once a key has denied a request it denies all later ones
+    /// of the call: a light request never overtakes a heavy one of its key (rule LIM-7). A request with a gate and a
+    /// rate limit needs both, and takes neither when one denies (rule LIM-4); it is denied by that one alone, and does
+    /// not hold up later requests for the other.
+    ///
+    /// A denial is true: there was no room, and whoever makes some will know of it. A key that happens to be busy
+    /// is waited for.
     ///
     /// The answers stand in the caller's order.
     ///
     /// # Errors
-    /// [`LimiterError`]: nothing may be taken as admitted.
+    /// [`LimiterError`]: nothing may be taken as admitted. The backend cannot be reached; or this holder has left; or its
+    /// slots were had back after its lease had ended, and it has not been renewed since.
     async fn admit(&self, requests: Vec<AdmitRequest>) -> Result<Vec<Admission>, LimiterError>;
 
     /// Gives slots back. One that is gone already, as the lease ended in between, changes nothing: no slot is ever
@@ -78,7 +89,10 @@ pub trait SlotHolder: Send + Sync {
     async fn credit(&self, slots: Vec<Slot>) -> Result<(), LimiterError>;
 
     /// Extends the lease of all slots that this holder has. Neither brings a credited slot back to life, nor loses one
-    /// that is live (rule LIM-10).
+    /// that is live (rule LIM-10). When its slots were had back, because the lease had ended, it says so once, and goes
+    /// on with none. Gives back what a call has taken whose answer never came.
+    ///
+    /// Never waits for a call of another kind: it may be called from a thread and runtime of its own.
     ///
     /// # Errors
     /// [`LimiterError`]: the lease runs on from the last renewal.
@@ -142,7 +156,8 @@ pub enum Admission {
         /// gate: when somebody gives a slot back.
         look_in: Option<Duration>,
     },
-    /// The weight is above what the rate limit can ever hold; nothing was taken, and nothing behind it is held up.
+    /// The weight is above what the rate limit can ever hold, by the newest policy that the backend has seen; nothing
+    /// was taken, and nothing behind it is held up.
     TooHeavy {
         /// The most that a request may weigh.
         burst: u32,
