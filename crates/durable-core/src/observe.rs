@@ -13,11 +13,16 @@ use crate::context::Context;
 use crate::store::{CommitFate, Transition};
 use crate::types::{MachineKey, QueueName};
 
-/// Counter, labels `transport` and `result` (`sent`, `received`, `echo`, `malformed`): messages of pokes between
+/// Counter, labels `transport` and `result` (`sent`, `received`, `echo`): messages of pokes between
 /// processes (rule POKE-3).
 pub const POKE_MESSAGES: &str = "durable_poke_messages_total";
+/// Counter, labels `transport` and `reason`: messages that were dropped: `malformed`; with the transport between nodes
+/// also `oversized`, `stray`, `forged`, `stale`, `replayed` (rule POKE-6).
+pub const POKE_DROPPED: &str = "durable_poke_dropped_total";
 /// Counter, label `transport`: connections for pokes that failed or could not be made (rule POKE-5).
 pub const POKE_FAILURES: &str = "durable_poke_failures_total";
+/// Gauge, label `transport`: other processes that the transport knows; only `cluster` can know it.
+pub const POKE_PEERS: &str = "durable_poke_peers";
 /// Gauge, label `transport`: 1 while connected, else 0.
 pub const POKE_CONNECTED: &str = "durable_poke_connected";
 /// Counter, label `queue`: instances inserted; duplicates are not counted.
@@ -85,9 +90,17 @@ pub(crate) fn poke_message(transport: &'static str, result: &'static str) {
     counter!(POKE_MESSAGES, "transport" => transport, "result" => result).increment(1);
 }
 
+pub(crate) fn poke_dropped(transport: &'static str, reason: &'static str) {
+    counter!(POKE_DROPPED, "transport" => transport, "reason" => reason).increment(1);
+}
+
 pub(crate) fn poke_failed(transport: &'static str, error: &crate::poke::PokeError) {
     counter!(POKE_FAILURES, "transport" => transport).increment(1);
     tracing::warn!(%error, "no pokes from other processes; polling, and connecting again");
+}
+
+pub(crate) fn poke_peers(transport: &'static str, peers: usize) {
+    gauge!(POKE_PEERS, "transport" => transport).set(peers as f64);
 }
 
 pub(crate) fn poke_connected(transport: &'static str, connected: bool) {

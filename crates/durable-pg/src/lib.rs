@@ -11,6 +11,7 @@ mod insert;
 mod insert_group;
 mod lanes;
 mod low_water;
+mod members;
 pub mod migrate;
 mod operation;
 mod outcome_transaction;

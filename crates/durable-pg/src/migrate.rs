@@ -30,6 +30,12 @@ const MIGRATIONS: &[Migration] = &[
         breaking: true,
         sql: include_str!("../migrations/0002_coordination.sql"),
     },
+    Migration {
+        version: 4,
+        name: "members",
+        breaking: false,
+        sql: include_str!("../migrations/0004_members.sql"),
+    },
 ];
 
 /// Why a migration, or the check of a schema, failed.

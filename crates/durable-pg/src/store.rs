@@ -1,12 +1,13 @@
 //! The [`Store`] on Postgres: binds arrays, reads rows, decides nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use durable_core::store::{
-    ClaimRequest, Claimed, Collected, Commit, CommitRequest, Committed, Delivered, Expired, Heart,
-    NewInstance, NewSignal, NewWorker, Operated, Operation, Reaped, Resolution, Retention, Settlement,
-    Snapshot, Store, Survey, Target, Transition,
+    ClaimRequest, Claimed, Collected, Commit, CommitRequest, Committed, Delivered, Expired, Heart, Meeting,
+    Member, NewInstance, NewSignal, NewWorker, Operated, Operation, Reaped, Resolution, Retention,
+    Settlement, Snapshot, Store, Survey, Target, Transition,
 };
 use durable_core::{
     ClaimNumber, CorrelationKey, Fence, Inserted, InstanceId, Json, MachineKey, ProcessIdentity, QueueName,
@@ -21,6 +22,7 @@ use crate::connect::PgStore;
 use crate::heart::PgHeart;
 use crate::insert::insert_batch;
 use crate::insert_group::InsertGroup;
+use crate::members::meet;
 use crate::operation::operate;
 use crate::recovery::{reap, take_back};
 use crate::resolve::resolve;
@@ -236,6 +238,33 @@ impl Store for PgStore {
     async fn settlements(&self, ids: Vec<InstanceId>) -> Result<Vec<Option<Settlement>>, StoreError> {
         self.run(|shared| async move { settlements(&shared, &ids).await })
             .await
+    }
+
+    async fn meet(&self, member: Member, absent_after: Duration) -> Result<Meeting, StoreError> {
+        self.run(|shared| async move { meet(&shared, &member, absent_after).await })
+            .await
+    }
+
+    async fn part(&self, member: u64, version: u64) -> Result<(), StoreError> {
+        self.run(|shared| async move {
+            sqlx::query(shared.statements.part.text())
+                .bind(member.cast_signed())
+                .bind(version.cast_signed())
+                .execute(&mut *shared.connection().await?)
+                .await?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn renew_secret(&self) -> Result<(), StoreError> {
+        self.run(|shared| async move {
+            sqlx::query(shared.statements.renew_secret.text())
+                .execute(&mut *shared.connection().await?)
+                .await?;
+            Ok(())
+        })
+        .await
     }
 
     async fn find(&self, key: CorrelationKey) -> Result<Option<InstanceId>, StoreError> {

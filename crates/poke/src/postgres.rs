@@ -3,44 +3,33 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use durable_core::poke::{Link, Message, PokeError, PokeReceiver, PokeSender, PokeTransport};
+use durable_core::poke::{Link, Message, Node, PokeError, PokeReceiver, PokeSender, PokeTransport, Received};
 use sqlx::postgres::PgListener;
 use sqlx::{Connection as _, PgConnection};
 
-/// The channel, unless told otherwise.
-const CHANNEL: &str = "durable_pokes";
+use crate::channel::Channel;
 
 /// Carries pokes through a Postgres database: one connection listens, one notifies. Each message is one small commit of
 /// its own, outside of every other transaction.
+#[derive(Debug)]
 pub struct PostgresPokes {
-    url: String,
-    channel: String,
+    channel: Channel,
 }
 
 impl PostgresPokes {
     /// Pokes through the database at this address, on the channel `durable_pokes`. It connects when an engine uses it.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
-            url: url.into(),
-            channel: CHANNEL.to_owned(),
+            channel: Channel::new(url.into()),
         }
     }
 
     /// Another channel. Several stores in one database may share one: they look once too often, no more.
     #[must_use]
-    pub fn channel(mut self, channel: impl Into<String>) -> Self {
-        self.channel = channel.into();
-        self
-    }
-}
-
-/// Without the password.
-impl fmt::Debug for PostgresPokes {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("PostgresPokes")
-            .field("channel", &self.channel)
-            .finish_non_exhaustive()
+    pub fn channel(self, channel: impl Into<String>) -> Self {
+        Self {
+            channel: self.channel.named(channel.into()),
+        }
     }
 }
 
@@ -57,16 +46,17 @@ impl PokeTransport for PostgresPokes {
         "postgres"
     }
 
-    async fn connect(&self) -> Result<Link, PokeError> {
-        let mut listener = PgListener::connect(&self.url).await.map_err(failed)?;
+    async fn connect(&self, _node: &Node) -> Result<Link, PokeError> {
+        let mut listener = PgListener::connect(&self.channel.url).await.map_err(failed)?;
         // A lost connection is an error, after which the runtime connects again and looks at the store.
         listener.eager_reconnect(false);
-        listener.listen(&self.channel).await.map_err(failed)?;
-        let connection = PgConnection::connect(&self.url).await.map_err(failed)?;
-        let channel = self.channel.clone();
+        listener.listen(&self.channel.name).await.map_err(failed)?;
+        let connection = PgConnection::connect(&self.channel.url).await.map_err(failed)?;
+        let channel = self.channel.name.clone();
         Ok(Link {
             sender: Box::new(Sender { connection, channel }),
             receiver: Box::new(Receiver(listener)),
+            echoes: true,
         })
     }
 }
@@ -93,9 +83,9 @@ struct Receiver(PgListener);
 
 #[async_trait]
 impl PokeReceiver for Receiver {
-    async fn receive(&mut self) -> Result<Vec<u8>, PokeError> {
+    async fn receive(&mut self) -> Result<Received, PokeError> {
         match self.0.try_recv().await.map_err(failed)? {
-            Some(notification) => Ok(notification.payload().as_bytes().to_vec()),
+            Some(notification) => Ok(Received::Message(notification.payload().as_bytes().to_vec())),
             None => Err(failed("the connection that listens was lost")),
         }
     }

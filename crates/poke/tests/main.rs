@@ -6,5 +6,6 @@
     reason = "a panic is how a test fails"
 )]
 
+mod cluster;
+mod conformance;
 mod postgres;
-mod redis;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use durable_core::poke::{LARGEST_MESSAGE, Message, Poke, PokeTransport as _};
+use durable_core::poke::{LARGEST_MESSAGE, Message, Node, Poke, PokeTransport as _, Received};
 use durable_core::{Client, Context, Engine, Insert, Job, JobError, PokeHealth, QueueName, Store};
 use durable_poke::PostgresPokes;
 use durable_testing::{MemoryStore, TestDatabase};
@@ -43,8 +43,9 @@ async fn the_largest_message_arrives_as_it_was_sent() {
         PostgresPokes::new(database.url()),
         PostgresPokes::new(database.url()),
     );
-    let mut one = one.connect().await.expect("connected");
-    let mut other = other.connect().await.expect("connected");
+    let node = Node::new(MemoryStore::new());
+    let mut one = one.connect(&node).await.expect("connected");
+    let mut other = other.connect(&node).await.expect("connected");
     let pokes = (0..200).map(|number| Poke::Work {
         queue: QueueName::new(format!("{number:0>3}{}", "'☃\"".repeat(50))).expect("a name"),
         due: Duration::ZERO,
@@ -57,7 +58,10 @@ async fn the_largest_message_arrives_as_it_was_sent() {
     assert!(largest.encode().len() > LARGEST_MESSAGE - 400);
     one.sender.send(largest).await.expect("sent");
     for link in [&mut other, &mut one] {
-        let bytes = link.receiver.receive().await.expect("received");
+        let received = link.receiver.receive().await.expect("received");
+        let Received::Message(bytes) = received else {
+            panic!("{received:?}")
+        };
         assert_eq!(Message::decode(&bytes).as_ref(), Ok(largest));
     }
 }

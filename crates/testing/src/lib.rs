@@ -8,6 +8,7 @@ pub mod histories;
 pub mod limiter_conformance;
 pub mod memory;
 pub mod memory_limiter;
+pub mod poke_conformance;
 pub mod pokes;
 pub mod servers;
 

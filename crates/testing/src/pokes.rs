@@ -1,11 +1,11 @@
 //! A transport of pokes in memory, which a test can cut, feed with anything, and count.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use durable_core::poke::{Link, Message, PokeError, PokeReceiver, PokeSender, PokeTransport};
-use tokio::sync::broadcast;
+use durable_core::poke::{Link, Message, Node, PokeError, PokeReceiver, PokeSender, PokeTransport, Received};
+use tokio::sync::{broadcast, watch};
 
 /// How many messages a receiver may be behind.
 const BACKLOG: usize = 10_000;
@@ -23,6 +23,8 @@ struct Wire {
     messages: Mutex<Option<broadcast::Sender<Vec<u8>>>>,
     sent: AtomicU64,
     refused: AtomicU64,
+    lost: AtomicBool,
+    connected: watch::Sender<usize>,
 }
 
 impl Wire {
@@ -67,6 +69,11 @@ impl MemoryPokes {
         *self.wire.messages.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
     }
 
+    /// Whether what is sent is lost from now on, with nobody told: as when a connection is half open.
+    pub fn lose(&self, lose: bool) {
+        self.wire.lost.store(lose, Ordering::Relaxed);
+    }
+
     /// Has everybody receive these bytes.
     pub fn inject(&self, bytes: &[u8]) {
         if let Some(sender) = self.wire.sender() {
@@ -94,14 +101,15 @@ impl PokeTransport for MemoryPokes {
         "memory"
     }
 
-    async fn connect(&self) -> Result<Link, PokeError> {
+    async fn connect(&self, _node: &Node) -> Result<Link, PokeError> {
         let Some(sender) = self.wire.sender() else {
             self.wire.refused.fetch_add(1, Ordering::Relaxed);
             return Err(cut("connecting"));
         };
         Ok(Link {
             sender: Box::new(MemorySender(Arc::clone(&self.wire))),
-            receiver: Box::new(MemoryReceiver(sender.subscribe())),
+            receiver: Box::new(MemoryReceiver::new(sender.subscribe(), &self.wire)),
+            echoes: true,
         })
     }
 }
@@ -118,11 +126,44 @@ impl PokeSender for MemorySender {
     }
 }
 
-struct MemoryReceiver(broadcast::Receiver<Vec<u8>>);
+struct MemoryReceiver {
+    messages: broadcast::Receiver<Vec<u8>>,
+    connected: watch::Receiver<usize>,
+    wire: Arc<Wire>,
+}
+
+impl MemoryReceiver {
+    fn new(messages: broadcast::Receiver<Vec<u8>>, wire: &Arc<Wire>) -> Self {
+        let connected = wire.connected.subscribe();
+        wire.connected.send_modify(|connected| *connected += 1);
+        Self {
+            messages,
+            connected,
+            wire: Arc::clone(wire),
+        }
+    }
+}
+
+impl Drop for MemoryReceiver {
+    fn drop(&mut self) {
+        self.wire.connected.send_modify(|connected| *connected -= 1);
+    }
+}
 
 #[async_trait]
 impl PokeReceiver for MemoryReceiver {
-    async fn receive(&mut self) -> Result<Vec<u8>, PokeError> {
-        self.0.recv().await.map_err(|_| cut("receiving"))
+    async fn receive(&mut self) -> Result<Received, PokeError> {
+        loop {
+            let message = tokio::select! {
+                biased;
+                Ok(()) = self.connected.changed() => {
+                    return Ok(Received::Peers(*self.connected.borrow_and_update() - 1));
+                }
+                message = self.messages.recv() => message.map_err(|_| cut("receiving"))?,
+            };
+            if !self.wire.lost.load(Ordering::Relaxed) {
+                return Ok(Received::Message(message));
+            }
+        }
     }
 }

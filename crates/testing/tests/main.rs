@@ -18,6 +18,7 @@ mod engine_memory;
 mod engine_metrics;
 mod engine_operation;
 mod engine_patience;
+mod engine_poke_connections;
 mod engine_pokes;
 mod engine_rules;
 mod engine_signals;

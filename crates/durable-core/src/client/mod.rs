@@ -53,7 +53,7 @@ impl Client {
     #[must_use]
     pub fn poking(mut self, poking: impl Into<Poking>) -> Self {
         self._hub = match poking.into() {
-            Poking::Transport(transport) => Some(Hubs::join(&self.local, &transport)),
+            Poking::Transport(transport) => Some(Hubs::join(&self.local, &self.store, &transport)),
             Poking::None | Poking::Local => None,
         };
         self
@@ -68,6 +68,15 @@ impl Client {
     #[must_use]
     pub fn poke_health(&self) -> Vec<PokeHealth> {
         self.local.hubs.health()
+    }
+
+    /// Makes a new secret for the processes that poke each other directly. They change over within two minutes, without a
+    /// message lost; then messages that were made with an older one are refused (rule POKE-6).
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn renew_poke_secret(&self) -> Result<(), StoreError> {
+        self.store.renew_secret().await
     }
 
     /// Tells of work that a transaction of yours has made, after it committed; see [`Pokes`].

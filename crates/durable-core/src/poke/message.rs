@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::store::Serves;
 use crate::types::{InstanceId, MAX_DURATION, QueueName};
 
 /// The most bytes that a message may have: a NOTIFY of Postgres takes less than 8,000.
@@ -32,6 +33,19 @@ pub enum Poke {
         /// Which instance.
         id: InstanceId,
     },
+}
+
+impl Poke {
+    /// Whether it is of any use to a process that serves so much.
+    #[must_use]
+    pub fn concerns(&self, serves: &Serves) -> bool {
+        match self {
+            Self::Work { queue, .. } => serves.queues.contains(queue),
+            Self::Anything => !serves.queues.is_empty() || serves.deadlines,
+            Self::Deadline { .. } => serves.deadlines,
+            Self::Cancel { .. } => !serves.queues.is_empty(),
+        }
+    }
 }
 
 /// Hints of one process.
@@ -135,6 +149,13 @@ impl Message {
     /// The pokes of one process in messages of which none is too large.
     #[must_use]
     pub fn pack(from: u64, pokes: Vec<Poke>) -> Vec<Self> {
+        Self::pack_within(LARGEST_MESSAGE, from, pokes)
+    }
+
+    /// The pokes of one process in messages of at most so many bytes; a single poke that takes more is a message of its
+    /// own.
+    #[must_use]
+    pub fn pack_within(largest: usize, from: u64, pokes: Vec<Poke>) -> Vec<Self> {
         // What a message without pokes takes, generously.
         const FRAME: usize = 64;
         let mut messages: Vec<Self> = Vec::new();
@@ -145,7 +166,7 @@ impl Message {
             match messages.last_mut() {
                 Some(message) if size <= room => message.pokes.push(poke),
                 _ => {
-                    room = LARGEST_MESSAGE - FRAME;
+                    room = largest.saturating_sub(FRAME);
                     messages.push(Self {
                         from,
                         pokes: vec![poke],

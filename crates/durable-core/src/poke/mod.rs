@@ -5,8 +5,9 @@
 //! one costs a poll, a forged one a look.
 
 mod message;
+mod node;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -14,6 +15,7 @@ use async_trait::async_trait;
 use crate::types::QueueName;
 
 pub use message::{LARGEST_MESSAGE, Malformed, Message, Poke};
+pub use node::Node;
 
 /// Carries pokes between processes.
 ///
@@ -23,11 +25,11 @@ pub trait PokeTransport: Send + Sync + 'static {
     /// What metrics call it: short, and the same for all of its kind.
     fn name(&self) -> &'static str;
 
-    /// Connects. When it returns, what others send from now on will be received.
+    /// Connects a process. When it returns, what others send from now on will be received.
     ///
     /// # Errors
     /// [`PokeError`], after which it is tried again.
-    async fn connect(&self) -> Result<Link, PokeError>;
+    async fn connect(&self, node: &Node) -> Result<Link, PokeError>;
 }
 
 /// The two ends of a connection; they are used at the same time.
@@ -36,6 +38,20 @@ pub struct Link {
     pub sender: Box<dyn PokeSender>,
     /// Receives from the others, and maybe what the own process sent.
     pub receiver: Box<dyn PokeReceiver>,
+    /// Whether all that is sent comes back too. Then a connection over which it does not is given up: it is half open, or
+    /// led through a proxy that loses what is sent to listeners.
+    pub echoes: bool,
+}
+
+/// What came over a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// A message, as the bytes that came: they are not trusted before [`Message::decode`].
+    Message(Vec<u8>),
+    /// Something that the transport did not accept, and dropped. The reason is counted: a word, one of few.
+    Dropped(&'static str),
+    /// So many other processes are known to the transport now; for those that can know it.
+    Peers(usize),
 }
 
 /// Sends messages.
@@ -51,14 +67,14 @@ pub trait PokeSender: Send {
 /// Receives messages.
 #[async_trait]
 pub trait PokeReceiver: Send {
-    /// The next message, as the bytes that came: they are not trusted before [`Message::decode`].
+    /// What comes next.
     ///
     /// # Errors
     /// [`PokeError`]: the connection is given up.
     ///
     /// # Cancel safety
     /// The connection is given up when the call is dropped.
-    async fn receive(&mut self) -> Result<Vec<u8>, PokeError>;
+    async fn receive(&mut self) -> Result<Received, PokeError>;
 }
 
 /// A connection for pokes failed.
@@ -133,8 +149,10 @@ pub struct PokeHealth {
     pub sent: u64,
     /// Messages received from other processes.
     pub received: u64,
-    /// Messages that were dropped: too large, or not understood.
-    pub malformed: u64,
+    /// How many messages were dropped, by reason; `malformed` are those that were not understood.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// How many other processes it knows, if it is a transport that can know it.
+    pub peers: Option<usize>,
     /// Why it last failed, if it ever did.
     pub last_error: Option<String>,
 }

@@ -92,11 +92,6 @@ impl Engine {
         let stop: CancellationToken = stop;
         let worker = CurrentWorker::new(Worker::new(id, stop.child_token()));
         let mut roles = JoinSet::new();
-        let hub = match &builder.poking {
-            Poking::Transport(transport) => Some(Hubs::join(&local, transport)),
-            Poking::None | Poking::Local => None,
-        };
-
         let (answers, answered) = mpsc::unbounded_channel();
         let heartbeat = Heartbeat {
             store: Arc::clone(&store),
@@ -156,9 +151,19 @@ impl Engine {
             roles.spawn(scheduler.run());
         }
         if builder.reaper || !queues.is_empty() {
-            let (store, local, stop) = (Arc::clone(&store), Arc::clone(&local), stop.clone());
-            roles.spawn(Expirer { store, local, stop }.run());
+            let expirer = Expirer {
+                store: Arc::clone(&store),
+                alarm: local.alarm(),
+                local: Arc::clone(&local),
+                stop: stop.clone(),
+            };
+            roles.spawn(expirer.run());
         }
+        // Now that the queues have their bells: what is served is known to the others from the first moment on.
+        let hub = match &builder.poking {
+            Poking::Transport(transport) => Some(Hubs::join(&local, &store, transport)),
+            Poking::None | Poking::Local => None,
+        };
         let surveyor = Surveyor {
             store: Arc::clone(&store),
             queues,
@@ -280,6 +285,7 @@ impl Drop for Engine {
             roles.detach_all();
         }
         self.local.free_name(&self.name);
+        self.local.served.send_replace(());
     }
 }
 

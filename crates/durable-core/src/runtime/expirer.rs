@@ -37,6 +37,11 @@ impl Alarms {
         alarm
     }
 
+    /// Whether anybody would hear one.
+    pub(crate) fn any(&self) -> bool {
+        lock(&self.0).iter().any(|alarm| alarm.strong_count() > 0)
+    }
+
     /// A deadline was set that fires at this instant, about.
     pub(crate) fn set(&self, instant: Instant) {
         let alarms: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
@@ -82,13 +87,14 @@ impl Alarm {
 
 pub(crate) struct Expirer {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) alarm: Arc<Alarm>,
     pub(crate) local: Arc<Local>,
     pub(crate) stop: CancellationToken,
 }
 
 impl Expirer {
     pub(crate) async fn run(self) {
-        let alarm = self.local.alarms.add();
+        let alarm = &self.alarm;
         while !self.stop.is_cancelled() {
             // Before the store is asked: what is set from here on may not be in the answer.
             alarm.clear();

@@ -7,12 +7,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::echo::Echo;
 use super::local::Local;
 use super::outbox::Outbox;
 use super::pace::Pace;
 use crate::chance;
 use crate::observe;
-use crate::poke::{Link, Message, Poke, PokeError, PokeHealth, PokeReceiver, PokeSender, PokeTransport};
+use crate::poke::{
+    Link, Message, Node, Poke, PokeError, PokeHealth, PokeReceiver, PokeSender, PokeTransport, Received,
+};
+use crate::store::Store;
 
 /// So many sendings at once, ...
 const BURST: u32 = 8;
@@ -52,7 +56,11 @@ impl Hubs {
     }
 
     /// The hub of a transport; one that is there already, or a new one, whose task starts here.
-    pub(crate) fn join(local: &Arc<Local>, transport: &Arc<dyn PokeTransport>) -> HubHandle {
+    pub(crate) fn join(
+        local: &Arc<Local>,
+        store: &Arc<dyn Store>,
+        transport: &Arc<dyn PokeTransport>,
+    ) -> HubHandle {
         let mut hubs = local.hubs.lock();
         hubs.retain(|(_, guard)| guard.strong_count() > 0);
         for (hub, guard) in hubs.iter() {
@@ -73,7 +81,8 @@ impl Hubs {
         });
         let guard = Arc::new(hub.stop.clone().drop_guard());
         hubs.push((Arc::downgrade(&hub), Arc::downgrade(&guard)));
-        tokio::spawn(Arc::clone(&hub).run(Arc::clone(local)));
+        let node = Node::of(Arc::clone(store), Arc::clone(local));
+        tokio::spawn(Arc::clone(&hub).run(Arc::clone(local), node));
         HubHandle { hub, _guard: guard }
     }
 
@@ -110,7 +119,7 @@ impl Hub {
     }
 
     /// Connects again and again, until nobody holds it any more.
-    async fn run(self: Arc<Self>, local: Arc<Local>) {
+    async fn run(self: Arc<Self>, local: Arc<Local>, node: Node) {
         let mut pause = FIRST_PAUSE;
         let mut pace = Pace::new(BURST, GAP, Instant::now());
         while !self.stop.is_cancelled() {
@@ -118,7 +127,7 @@ impl Hub {
             let error = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
-                error = self.connected(&local, &mut pace) => error,
+                error = self.connected(&local, &node, &mut pace) => error,
             };
             self.lost(&error);
             if started.elapsed() >= HELD {
@@ -146,14 +155,19 @@ impl Hub {
     }
 
     /// One connection, until it fails.
-    async fn connected(&self, local: &Local, pace: &mut Pace) -> PokeError {
+    async fn connected(&self, local: &Local, node: &Node, pace: &mut Pace) -> PokeError {
         let name = self.transport.name();
-        let link = match tokio::time::timeout(PATIENCE, self.transport.connect()).await {
+        let link = match tokio::time::timeout(PATIENCE, self.transport.connect(node)).await {
             Ok(Ok(link)) => link,
             Ok(Err(error)) => return error,
             Err(_elapsed) => return self.silent("connecting"),
         };
-        let Link { sender, receiver } = link;
+        let Link {
+            sender,
+            receiver,
+            echoes,
+        } = link;
+        let echo = Echo::default();
         self.note(|health| {
             health.connected = true;
             health.connections += 1;
@@ -163,51 +177,92 @@ impl Hub {
         local.ring_all();
         tokio::select! {
             biased;
-            error = self.send(sender, local.node, pace) => error,
-            error = self.receive(receiver, local) => error,
+            error = self.send(sender, local.node, pace, &echo) => error,
+            error = self.receive(receiver, local, &echo) => error,
+            () = echo.missed(), if echoes => self.failed("what was sent did not come back"),
+        }
+    }
+
+    fn failed(&self, message: impl Into<String>) -> PokeError {
+        PokeError {
+            transport: self.transport.name(),
+            message: message.into(),
         }
     }
 
     fn silent(&self, doing: &str) -> PokeError {
-        PokeError {
-            transport: self.transport.name(),
-            message: format!("{doing} took longer than {PATIENCE:?}"),
-        }
+        self.failed(format!("{doing} took longer than {PATIENCE:?}"))
     }
 
-    async fn send(&self, mut sender: Box<dyn PokeSender>, node: u64, pace: &mut Pace) -> PokeError {
+    async fn send(
+        &self,
+        mut sender: Box<dyn PokeSender>,
+        node: u64,
+        pace: &mut Pace,
+        echo: &Echo,
+    ) -> PokeError {
         loop {
-            self.outbox.filled().await;
+            tokio::select! {
+                biased;
+                () = self.outbox.filled() => {}
+                () = echo.wanted() => {
+                    let nothing = Message { from: node, pokes: Vec::new() };
+                    if let Err(error) = self.send_one(&mut sender, &nothing, echo).await {
+                        return error;
+                    }
+                    continue;
+                }
+            }
             tokio::time::sleep_until(pace.next(Instant::now())).await;
             pace.done(Instant::now());
             let taken = Taken::new(&self.outbox);
             for message in Message::pack(node, taken.pokes()) {
-                match tokio::time::timeout(PATIENCE, sender.send(&message)).await {
-                    Ok(Ok(())) => {
-                        self.note(|health| health.sent += 1);
-                        observe::poke_message(self.transport.name(), "sent");
-                    }
-                    Ok(Err(error)) => return error,
-                    Err(_elapsed) => return self.silent("sending"),
+                if let Err(error) = self.send_one(&mut sender, &message, echo).await {
+                    return error;
                 }
+                self.note(|health| health.sent += 1);
+                observe::poke_message(self.transport.name(), "sent");
             }
             taken.sent();
         }
     }
 
-    async fn receive(&self, mut receiver: Box<dyn PokeReceiver>, local: &Local) -> PokeError {
+    async fn send_one(
+        &self,
+        sender: &mut Box<dyn PokeSender>,
+        message: &Message,
+        echo: &Echo,
+    ) -> Result<(), PokeError> {
+        // Before it is: the echo may be here first.
+        echo.sent();
+        match tokio::time::timeout(PATIENCE, sender.send(message)).await {
+            Ok(answer) => answer,
+            Err(_elapsed) => Err(self.silent("sending")),
+        }
+    }
+
+    async fn receive(&self, mut receiver: Box<dyn PokeReceiver>, local: &Local, echo: &Echo) -> PokeError {
         let name = self.transport.name();
         loop {
             let bytes = match receiver.receive().await {
-                Ok(bytes) => bytes,
+                Ok(Received::Message(bytes)) => bytes,
+                Ok(Received::Dropped(reason)) => {
+                    self.dropped(reason);
+                    continue;
+                }
+                Ok(Received::Peers(peers)) => {
+                    self.note(|health| health.peers = Some(peers));
+                    observe::poke_peers(name, peers);
+                    continue;
+                }
                 Err(error) => return error,
             };
             match Message::decode(&bytes) {
-                Err(_) => {
-                    self.note(|health| health.malformed += 1);
-                    observe::poke_message(name, "malformed");
+                Err(_) => self.dropped("malformed"),
+                Ok(message) if message.from == local.node => {
+                    echo.heard();
+                    observe::poke_message(name, "echo");
                 }
-                Ok(message) if message.from == local.node => observe::poke_message(name, "echo"),
                 Ok(message) => {
                     self.note(|health| health.received += 1);
                     observe::poke_message(name, "received");
@@ -215,6 +270,11 @@ impl Hub {
                 }
             }
         }
+    }
+
+    fn dropped(&self, reason: &'static str) {
+        self.note(|health| *health.dropped.entry(reason).or_default() += 1);
+        observe::poke_dropped(self.transport.name(), reason);
     }
 }
 

@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::doorbell::Doorbell;
-use super::expirer::Alarms;
+use super::expirer::{Alarm, Alarms};
 use super::hub::Hubs;
 use super::running::Running;
 use super::waiters::Waiters;
 use crate::chance;
 use crate::poke::Poke;
+use crate::store::Serves;
 use crate::types::{InstanceId, QueueName};
 
 /// One per store and process.
@@ -26,6 +28,8 @@ pub(crate) struct Local {
     pub(crate) running: Running,
     pub(crate) alarms: Alarms,
     pub(crate) hubs: Hubs,
+    /// Changes when the process begins or ends to serve something.
+    pub(crate) served: watch::Sender<()>,
 }
 
 impl Default for Local {
@@ -38,6 +42,7 @@ impl Default for Local {
             running: Running::default(),
             alarms: Alarms::default(),
             hubs: Hubs::default(),
+            served: watch::Sender::default(),
         }
     }
 }
@@ -68,7 +73,28 @@ impl Local {
         let schedulers = queues.entry(queue.clone()).or_default();
         schedulers.retain(|scheduler| scheduler.strong_count() > 0);
         schedulers.push(Arc::downgrade(&doorbell));
+        drop(queues);
+        self.served.send_replace(());
         doorbell
+    }
+
+    /// What wakes one more expirer, for as long as it is held.
+    pub(crate) fn alarm(&self) -> Arc<Alarm> {
+        let alarm = self.alarms.add();
+        self.served.send_replace(());
+        alarm
+    }
+
+    /// What the engines of this process serve, of what is told to them.
+    pub(crate) fn serves(&self) -> Serves {
+        let queues = lock(&self.queues);
+        let served = queues
+            .iter()
+            .filter(|(_, schedulers)| schedulers.iter().any(|scheduler| scheduler.strong_count() > 0));
+        Serves {
+            queues: served.map(|(queue, _)| queue.clone()).collect(),
+            deadlines: self.alarms.any(),
+        }
     }
 
     /// The schedulers of a queue in this process.

@@ -7,6 +7,7 @@ mod collector;
 mod committer;
 mod doorbell;
 mod drain;
+mod echo;
 mod engine;
 mod executor;
 mod expirer;

@@ -9,6 +9,7 @@ mod claim;
 mod commit;
 mod insert;
 mod maintenance;
+mod member;
 mod operation;
 mod reading;
 mod signal;
@@ -25,6 +26,7 @@ pub use commit::{
 };
 pub use insert::{Eligible, Inserted, NewInstance};
 pub use maintenance::{Collected, Expired, Reaped, Retention};
+pub use member::{Meeting, Member, Secret, Serves};
 pub use operation::{Operated, Operation, OperationFate};
 pub use reading::{Settlement, Snapshot};
 pub use signal::{Delivered, NewSignal, Signal, SignalFate, Target};
@@ -131,6 +133,16 @@ pub trait Store: Send + Sync + 'static {
     /// As much of the instances as somebody needs who waits for them; `None` for one that is not there. In the
     /// caller's order.
     async fn settlements(&self, ids: Vec<InstanceId>) -> Result<Vec<Option<Settlement>>, StoreError>;
+
+    /// Says that a process can be reached, and asks who else can (rule POKE-2). Who was silent for `absent_after` is
+    /// no longer told of.
+    async fn meet(&self, member: Member, absent_after: Duration) -> Result<Meeting, StoreError>;
+
+    /// Takes a member off the list. Does nothing when it is not there, or stands there with another version by now.
+    async fn part(&self, member: u64, version: u64) -> Result<(), StoreError>;
+
+    /// Makes a new secret for the members (rule POKE-6). Older ones stay for as long as any of them may use them.
+    async fn renew_secret(&self) -> Result<(), StoreError>;
 
     /// The instance that holds a correlation key, if one does (rule ID-1).
     async fn find(&self, key: CorrelationKey) -> Result<Option<InstanceId>, StoreError>;

@@ -33,6 +33,7 @@ pub mod insert;
 pub mod joins;
 pub mod keys;
 pub mod leases;
+pub mod members;
 pub mod operations;
 pub mod reading;
 pub mod recovery;
@@ -115,6 +116,11 @@ macro_rules! conformance_tests {
                 neighbours_are_the_live_workers_of_one_process_table
                 only_a_worker_without_claims_retires
                 a_survey_tells_of_maintenance_and_of_unknown_machines
+            }
+            members {
+                members_learn_of_each_other
+                members_that_went_or_fell_silent_are_not_told_of
+                secrets_are_shared_and_renewed
             }
             recovery {
                 reaped_work_counts_an_attempt_and_a_crash
@@ -258,6 +264,7 @@ mod tests {
             include_str!("joins.rs"),
             include_str!("keys.rs"),
             include_str!("leases.rs"),
+            include_str!("members.rs"),
             include_str!("operations.rs"),
             include_str!("reading.rs"),
             include_str!("recovery.rs"),

@@ -36,6 +36,9 @@ pub enum Call {
     Snapshots,
     Settlements,
     Survey,
+    Meet,
+    Part,
+    RenewSecret,
     Find,
     /// [`make_due`](durable_core::Store::make_due).
     MakeDue,

@@ -15,8 +15,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use durable_core::store::{
     Beat, ClaimRequest, Claimed, Collected, CommitRequest, Committed, Delivered, Expired, Heart, Inserted,
-    NewInstance, NewSignal, NewWorker, Operated, Operation, Reaped, Resolution, Retention, Settlement,
-    Snapshot, Store, Survey, Target,
+    Meeting, Member, NewInstance, NewSignal, NewWorker, Operated, Operation, Reaped, Resolution, Retention,
+    Settlement, Snapshot, Store, Survey, Target,
 };
 use durable_core::{
     ClaimNumber, CorrelationKey, Fence, InstanceId, MachineKey, ProcessIdentity, QueueName, StoreError,
@@ -336,6 +336,29 @@ impl Store for MemoryStore {
     async fn settlements(&self, ids: Vec<InstanceId>) -> Result<Vec<Option<Settlement>>, StoreError> {
         self.call(Call::Settlements, |inside, _| {
             Ok(ids.iter().map(|id| inside.state.settlement(*id)).collect())
+        })
+        .await
+    }
+
+    async fn meet(&self, member: Member, absent_after: Duration) -> Result<Meeting, StoreError> {
+        self.call(Call::Meet, |inside, now| {
+            Ok(inside.state.members.meet(now, member, absent_after))
+        })
+        .await
+    }
+
+    async fn part(&self, member: u64, version: u64) -> Result<(), StoreError> {
+        self.call(Call::Part, |inside, _| {
+            inside.state.members.part(member, version);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn renew_secret(&self) -> Result<(), StoreError> {
+        self.call(Call::RenewSecret, |inside, now| {
+            inside.state.members.renew_secret(now);
+            Ok(())
         })
         .await
     }

@@ -5,6 +5,7 @@ mod claim;
 mod collection;
 mod commit;
 mod insert;
+mod members;
 mod operations;
 mod outcome;
 mod reading;
@@ -40,6 +41,7 @@ pub(super) struct State {
     claims: BTreeMap<(WorkerId, ClaimNumber), Claim>,
     last_instance: i64,
     last_worker: i64,
+    pub(in crate::memory) members: members::Members,
 }
 
 struct Row {
