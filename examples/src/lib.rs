@@ -41,5 +41,6 @@ pages!(
     guide_exactly_once: "../../docs/guides/exactly-once.md",
     guide_topologies: "../../docs/guides/topologies.md",
     guide_testing: "../../docs/guides/testing.md",
+    guide_simulation: "../../docs/guides/simulation.md",
     guide_operation: "../../docs/guides/operation.md",
 );

@@ -10,6 +10,7 @@ mod ci;
 mod demo;
 mod phases;
 mod setup;
+mod simulate;
 mod test;
 mod tidy;
 
@@ -44,6 +45,11 @@ enum Chore {
     /// A worker process of the demonstration, which starts it.
     #[command(hide = true)]
     DemoWorker,
+    /// Run the engine through random schedules and faults, under simulated time; no server is needed.
+    ///
+    /// Several engines on one store in memory; calls fail, hang and lose their answers, processes are killed and
+    /// frozen, pokes are lost. A seed that fails is printed, and fails again whenever it is run.
+    Simulate(simulate::Arguments),
     /// Measure the engine against the bare database, on a throw-away server; takes a few minutes.
     ///
     /// Build with `--release`: `cargo run --release -p xtask -- bench`.
@@ -82,6 +88,7 @@ async fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Test(arguments) => test::run(&arguments).await,
         Chore::Demo(arguments) => demo::run(&arguments).await,
         Chore::DemoWorker => demo::worker::run().await,
+        Chore::Simulate(arguments) => simulate::run(&arguments),
         Chore::Bench(arguments) => bench::run(&arguments).await,
         Chore::BenchWorker(arguments) => bench::run_worker(&arguments).await,
         Chore::Tidy => tidy::run(),

@@ -11,6 +11,7 @@ pub mod memory_limiter;
 pub mod poke_conformance;
 pub mod pokes;
 pub mod servers;
+pub mod simulation;
 
 pub use assertions::{AssertInstance, assert_instance};
 pub use database::TestDatabase;

@@ -1,11 +1,11 @@
 //! A transport of pokes in memory, which a test can cut, feed with anything, and count.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use durable_core::poke::{Link, Message, Node, PokeError, PokeReceiver, PokeSender, PokeTransport, Received};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast};
 
 /// How many messages a receiver may be behind.
 const BACKLOG: usize = 10_000;
@@ -17,17 +17,29 @@ pub struct MemoryPokes {
     wire: Arc<Wire>,
 }
 
+/// How often the next message arrives.
+type Copies = Box<dyn Fn() -> usize + Send + Sync>;
+
 #[derive(Default)]
 struct Wire {
+    copies: Option<Copies>,
     /// `None` while it is cut.
     messages: Mutex<Option<broadcast::Sender<Vec<u8>>>>,
     sent: AtomicU64,
     refused: AtomicU64,
     lost: AtomicBool,
-    connected: watch::Sender<usize>,
+    connected: AtomicUsize,
+    /// Wakes in the order in which they came, which a watch channel does not promise: a simulation replays it.
+    connected_moved: Notify,
 }
 
 impl Wire {
+    /// So many connections more, or fewer.
+    fn connect(&self, more: isize) {
+        self.connected.fetch_add(more.cast_unsigned(), Ordering::AcqRel);
+        self.connected_moved.notify_waiters();
+    }
+
     fn sender(&self) -> Option<broadcast::Sender<Vec<u8>>> {
         self.messages
             .lock()
@@ -52,6 +64,17 @@ impl MemoryPokes {
         pokes
     }
 
+    /// One that works, and whose messages arrive as often as it is said here.
+    pub(crate) fn copied(copies: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        let wire = Wire {
+            copies: Some(Box::new(copies)),
+            ..Wire::default()
+        };
+        let pokes = Self { wire: Arc::new(wire) };
+        pokes.restore();
+        pokes
+    }
+
     /// The transport for one process.
     #[must_use]
     pub fn node(&self) -> Arc<dyn PokeTransport> {
@@ -72,6 +95,13 @@ impl MemoryPokes {
     /// Whether what is sent is lost from now on, with nobody told: as when a connection is half open.
     pub fn lose(&self, lose: bool) {
         self.wire.lost.store(lose, Ordering::Relaxed);
+    }
+
+    /// Lets connections be made again, if it was cut.
+    pub(crate) fn restore_if_cut(&self) {
+        if self.wire.sender().is_none() {
+            self.restore();
+        }
     }
 
     /// Has everybody receive these bytes.
@@ -121,24 +151,27 @@ impl PokeSender for MemorySender {
     async fn send(&mut self, message: &Message) -> Result<(), PokeError> {
         let sender = self.0.sender().ok_or_else(|| cut("sending"))?;
         self.0.sent.fetch_add(1, Ordering::Relaxed);
-        let _ = sender.send(message.encode().into_bytes());
+        for _ in 0..self.0.copies.as_ref().map_or(1, |copies| copies()) {
+            let _ = sender.send(message.encode().into_bytes());
+        }
         Ok(())
     }
 }
 
 struct MemoryReceiver {
     messages: broadcast::Receiver<Vec<u8>>,
-    connected: watch::Receiver<usize>,
+    /// How many connections it knows of.
+    connected: usize,
     wire: Arc<Wire>,
 }
 
 impl MemoryReceiver {
     fn new(messages: broadcast::Receiver<Vec<u8>>, wire: &Arc<Wire>) -> Self {
-        let connected = wire.connected.subscribe();
-        wire.connected.send_modify(|connected| *connected += 1);
+        wire.connect(1);
         Self {
             messages,
-            connected,
+            // The first call tells how many there are.
+            connected: 0,
             wire: Arc::clone(wire),
         }
     }
@@ -146,7 +179,7 @@ impl MemoryReceiver {
 
 impl Drop for MemoryReceiver {
     fn drop(&mut self) {
-        self.wire.connected.send_modify(|connected| *connected -= 1);
+        self.wire.connect(-1);
     }
 }
 
@@ -154,11 +187,15 @@ impl Drop for MemoryReceiver {
 impl PokeReceiver for MemoryReceiver {
     async fn receive(&mut self) -> Result<Received, PokeError> {
         loop {
+            let moved = self.wire.connected_moved.notified();
+            let connected = self.wire.connected.load(Ordering::Acquire);
+            if connected != self.connected {
+                self.connected = connected;
+                return Ok(Received::Peers(connected - 1));
+            }
             let message = tokio::select! {
                 biased;
-                Ok(()) = self.connected.changed() => {
-                    return Ok(Received::Peers(*self.connected.borrow_and_update() - 1));
-                }
+                () = moved => continue,
                 message = self.messages.recv() => message.map_err(|_| cut("receiving"))?,
             };
             if !self.wire.lost.load(Ordering::Relaxed) {

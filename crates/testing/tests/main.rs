@@ -30,3 +30,4 @@ mod limiter_conformance;
 mod machine_failures;
 mod memory;
 mod servers;
+mod simulation;

@@ -46,9 +46,13 @@ pub enum Call {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
+    /// It has no effect, and says so.
     Transient,
+    /// It takes effect, and its answer is lost.
     LostAnswer,
+    /// It has no effect, which nobody can tell from a lost answer.
+    LostCall,
 }
 
 type Refusal<T> = Box<dyn Fn(&T) -> bool + Send>;
@@ -172,6 +176,12 @@ impl Faults {
         self.push(call, Fault::LostAnswer);
     }
 
+    /// The next call of this kind never arrives, which its caller cannot tell from a lost answer
+    /// (`StoreError::Unknown`).
+    pub fn lose_next_call(&self, call: Call) {
+        self.push(call, Fault::LostCall);
+    }
+
     /// Calls of this kind hang from now on, before they take effect, until [`let_go`](Self::let_go).
     pub fn hold(&self, call: Call) {
         self.shared.lock().faults.held.entry(call).or_default();
@@ -206,6 +216,11 @@ impl Faults {
     /// Lets the row go.
     pub fn unlock(&self, id: InstanceId) {
         self.shared.lock().faults.locked.remove(&id);
+    }
+
+    /// Whether any row is held.
+    pub(crate) fn holds_any(&self) -> bool {
+        !self.shared.lock().faults.locked.is_empty()
     }
 
     /// No more faults: nothing waits, hangs, refuses, or is locked.

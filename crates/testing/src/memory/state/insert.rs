@@ -1,7 +1,7 @@
 //! New instances.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use durable_core::store::{Eligible, Inserted, NewInstance};
 use durable_core::{InstanceId, Status};
@@ -34,9 +34,7 @@ impl State {
         }
         let delay = match entry.eligible {
             Eligible::In(delay) => delay,
-            Eligible::At(instant) => instant
-                .duration_since(SystemTime::now())
-                .unwrap_or(Duration::ZERO),
+            Eligible::At(instant) => instant.duration_since(self.began + now).unwrap_or(Duration::ZERO),
         };
         let row = Row {
             machine: entry.machine,

@@ -11,10 +11,11 @@ mod outcome;
 mod reading;
 mod recovery;
 mod signals;
+mod whole;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use durable_core::store::{Roles, Signal};
 use durable_core::{
@@ -31,8 +32,9 @@ type Woken = BTreeSet<QueueName>;
 /// The instances of one open claim.
 type Claim = BTreeMap<InstanceId, Held>;
 
-#[derive(Default)]
-pub(super) struct State {
+pub(crate) struct State {
+    /// When the store was made, by the wall clock.
+    began: SystemTime,
     instances: BTreeMap<InstanceId, Row>,
     /// Who holds each correlation key.
     keys: BTreeMap<CorrelationKey, InstanceId>,
@@ -118,6 +120,19 @@ impl Row {
 }
 
 impl State {
+    pub(super) fn new(began: SystemTime) -> Self {
+        Self {
+            began,
+            instances: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            last_instance: 0,
+            last_worker: 0,
+            members: members::Members::default(),
+        }
+    }
+
     /// Puts the instance into a status. The key of one that leaves its scope is free, and only a restart takes it
     /// again (rule ID-2).
     fn enter(&mut self, id: InstanceId, status: Status) {
