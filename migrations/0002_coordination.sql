@@ -239,7 +239,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT lane.queue
             FROM durable.lanes AS lane
-            WHERE lane.id = instance.lane_id
+            WHERE lane.id = abs(instance.lane_id)
             LIMIT 1
         ) AS lane
         WHERE instance.id = input.id

@@ -59,6 +59,29 @@ pub enum InvalidValue {
         /// The name.
         value: String,
     },
+    /// No rate limit of this name is configured.
+    #[error(
+        "no rate limit \"{name}\" is configured; set it with Client::set_limit first, or check the name before the colon"
+    )]
+    UnknownRateLimit {
+        /// The name.
+        name: String,
+    },
+    /// A weight that its rate limit can never pay for.
+    #[error(
+        "weight {weight} is above the burst of rate limit \"{name}\", which is {burst}; it could never start"
+    )]
+    TooHeavy {
+        /// The name.
+        name: String,
+        /// The weight.
+        weight: u32,
+        /// The most that is allowed.
+        burst: u32,
+    },
+    /// A weight without a rate limit.
+    #[error("a weight was given without a rate limit; give the rate limit too")]
+    WeightWithoutRateLimit,
     /// Text that names no status.
     #[error("\"{value}\" is not a status")]
     UnknownStatus {
@@ -288,6 +311,8 @@ pub enum FailureKind {
     Decoding,
     /// The process died, or lost its lease, while it ran this step, too often in a row.
     Crash,
+    /// A rate limit can never let the step start as it is.
+    Limit,
     /// The machine said stop.
     Stopped,
     /// The machine or an operator said cancel.

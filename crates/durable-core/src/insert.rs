@@ -7,8 +7,11 @@ use std::time::{Duration, SystemTime};
 use crate::error::{EncodeError, InsertError, InvalidValue};
 use crate::job::Job;
 use crate::machine::{Machine, machine_key, step_name};
-use crate::store::{Eligible, NewInstance};
-use crate::types::{CorrelationKey, Json, MAX_DURATION, MachineKey, QueueName, Scope, checked_duration};
+use crate::outcome::limits::checked_rate;
+use crate::store::{Eligible, Limits, NewInstance};
+use crate::types::{
+    ConcurrencyKey, CorrelationKey, Json, MAX_DURATION, MachineKey, QueueName, Scope, checked_duration,
+};
 
 /// A new instance of a machine or job: its state, and how it is scheduled.
 ///
@@ -44,6 +47,9 @@ pub struct Insert<R> {
     eligible: Eligible,
     correlation_key: Option<Cow<'static, str>>,
     scope: Option<Scope>,
+    concurrency_key: Option<Cow<'static, str>>,
+    rate_limit: Option<Cow<'static, str>>,
+    weight: Option<u32>,
     result: PhantomData<fn() -> R>,
 }
 
@@ -97,6 +103,9 @@ impl<R> Insert<R> {
             eligible: Eligible::In(Duration::ZERO),
             correlation_key: None,
             scope: None,
+            concurrency_key: None,
+            rate_limit: None,
+            weight: None,
             result: PhantomData,
         }
     }
@@ -138,6 +147,28 @@ impl<R> Insert<R> {
         self
     }
 
+    /// Only one instance with this key executes at a time, in the whole cluster; or, when a gate of the name before the
+    /// first `:` is configured, as many as it allows (rules LIM-1, LIM-2). The instance keeps the key until an outcome
+    /// says otherwise.
+    pub fn concurrency_key(mut self, key: impl Into<Cow<'static, str>>) -> Self {
+        self.concurrency_key = Some(key.into());
+        self
+    }
+
+    /// The first step starts when this rate limit has a token for it: `name` or `name:partition` (rule LIM-3). The name
+    /// must be configured.
+    pub fn rate_limit(mut self, key: impl Into<Cow<'static, str>>) -> Self {
+        self.rate_limit = Some(key.into());
+        self
+    }
+
+    /// How many tokens the first step takes; default 1. Not without [`rate_limit`](Self::rate_limit), and not more than
+    /// its burst.
+    pub fn weight(mut self, tokens: u32) -> Self {
+        self.weight = Some(tokens);
+        self
+    }
+
     /// Checks everything and gives the form that a store takes. [`Client::insert`](crate::Client::insert)
     /// calls it.
     ///
@@ -164,6 +195,10 @@ impl<R> Insert<R> {
             step,
             state,
             correlation,
+            limits: Limits {
+                concurrency: self.concurrency_key.map(ConcurrencyKey::new).transpose()?,
+                rate: checked_rate(self.rate_limit, self.weight)?,
+            },
         })
     }
 }

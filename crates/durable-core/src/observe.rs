@@ -10,6 +10,7 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 
 use crate::context::Context;
+use crate::limiter::{Admission, AdmitRequest, LimitKind, LimiterError};
 use crate::store::{CommitFate, Transition};
 use crate::types::{MachineKey, QueueName};
 
@@ -65,6 +66,26 @@ pub const DEADLINES_FIRED: &str = "durable_deadlines_fired_total";
 /// Counter: terminal instances removed after their retention (rule OPS-3).
 pub const COLLECTED: &str = "durable_collected_total";
 /// Counter, labels `call` and `kind` (`transient`, `unknown`, `refused`, `fatal`): calls to the store that
+/// Counter: steps that a gate or rate limit let start, by kind and limit name.
+pub const LIMIT_ADMITTED: &str = "durable_limit_admitted_total";
+/// Counter: steps that were claimed and found no room at a gate or rate limit, by kind and limit name. Each then waits,
+/// and is not claimed again before there is room.
+pub const LIMIT_DENIED: &str = "durable_limit_denied_total";
+/// Counter: steps that can never start as they are: a weight above the burst, or a rate limit that was removed. They rest
+/// for a minute, and hold up nobody.
+pub const LIMIT_UNUSABLE: &str = "durable_limit_unusable_total";
+/// Counter: failed calls to the limiter, by limiter and call. While it fails, steps with a gate or a rate limit wait.
+pub const LIMITER_ERRORS: &str = "durable_limiter_errors_total";
+/// Counter: ready instances that a claim set aside, as their key had no room or others waited before them, by queue.
+pub const SET_ASIDE: &str = "durable_set_aside_total";
+/// Counter: instances that were brought back because there was room.
+pub const BROUGHT_BACK: &str = "durable_brought_back_total";
+/// Counter: slots that were lost, as their lease ended; their steps were stopped.
+pub const SLOTS_LOST: &str = "durable_slots_lost_total";
+/// Counter: slots of dead processes that were had back.
+pub const SLOTS_RECONCILED: &str = "durable_slots_reconciled_total";
+/// Counter: concurrency keys that were forgotten, as nobody held or waited for them.
+pub const KEYS_FORGOTTEN: &str = "durable_keys_forgotten_total";
 /// failed.
 pub const STORE_ERRORS: &str = "durable_store_errors_total";
 
@@ -79,11 +100,59 @@ impl Transition {
             Self::ScheduleChildren { .. } => "schedule_children",
             Self::Retry { .. } => "retry",
             Self::GiveBack => "give_back",
+            Self::Blocked { .. } => "blocked",
             Self::Done { .. } => "done",
             Self::Failed { .. } => "failed",
             Self::Cancelled { .. } => "cancelled",
         }
     }
+}
+
+/// One call to the limiter answered for one step.
+pub(crate) fn admission(request: &AdmitRequest, admission: &Admission) {
+    let names = [
+        request.gate.as_ref().map(|gate| (LimitKind::Gate, &gate.policy)),
+        request.rate.as_ref().map(|rate| (LimitKind::Rate, &rate.policy)),
+    ];
+    for (kind, policy) in names.into_iter().flatten() {
+        let metric = match admission {
+            Admission::Admitted(_) => LIMIT_ADMITTED,
+            Admission::Denied { by, .. } if *by == kind => LIMIT_DENIED,
+            Admission::Denied { .. } | Admission::TooHeavy { .. } => continue,
+        };
+        counter!(metric, "kind" => kind.as_str(), "limit" => policy.name.to_string()).increment(1);
+    }
+}
+
+pub(crate) fn limit_unusable() {
+    counter!(LIMIT_UNUSABLE).increment(1);
+}
+
+pub(crate) fn limiter_error(call: &'static str, error: &LimiterError) {
+    counter!(LIMITER_ERRORS, "limiter" => error.limiter, "call" => call).increment(1);
+    tracing::warn!(%error, call, "the limiter failed");
+}
+
+pub(crate) fn brought_back(count: u64) {
+    counter!(BROUGHT_BACK).increment(count);
+}
+
+pub(crate) fn set_aside(queue: &QueueName, count: u64) {
+    if count > 0 {
+        counter!(SET_ASIDE, "queue" => queue.to_string()).increment(count);
+    }
+}
+
+pub(crate) fn slots_lost(count: usize) {
+    counter!(SLOTS_LOST).increment(count as u64);
+}
+
+pub(crate) fn slots_reconciled(count: u64) {
+    counter!(SLOTS_RECONCILED).increment(count);
+}
+
+pub(crate) fn keys_forgotten(count: u64) {
+    counter!(KEYS_FORGOTTEN).increment(count);
 }
 
 pub(crate) fn poke_message(transport: &'static str, result: &'static str) {

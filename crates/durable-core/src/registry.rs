@@ -11,6 +11,7 @@ use crate::error::{EncodeError, Failure, FailureKind, InvalidValue};
 use crate::job::{Job, JobError, exponential_backoff};
 use crate::machine::{Machine, StepResult, machine_key, step_from_name, step_name};
 use crate::outcome::Outcome;
+use crate::outcome::limits::LimitChange;
 use crate::panic::run_guarded;
 use crate::store::{ClaimedInstance, OutcomeTransaction, Transition};
 use crate::types::{Json, MachineKey, checked_duration};
@@ -39,6 +40,8 @@ pub(crate) struct Ran {
     pub(crate) transition: Transition,
     /// What the transition is committed in, if the step has opened a transaction of its own (rule OPS-8).
     pub(crate) transaction: Option<Box<dyn OutcomeTransaction>>,
+    /// What becomes of the limits, when it goes on; `None` keeps them.
+    pub(crate) limits: Option<LimitChange>,
 }
 
 impl From<Transition> for Ran {
@@ -46,6 +49,7 @@ impl From<Transition> for Ran {
         Self {
             transition,
             transaction: None,
+            limits: None,
         }
     }
 }
@@ -233,38 +237,50 @@ fn flatten<M: Machine>(result: Result<StepResult<M>, Failure>) -> Result<Outcome
 }
 
 fn encode<M: Machine>(outcome: Outcome<M>) -> Result<Ran, EncodeError> {
+    let mut limits = None;
     let transition = match outcome {
         Outcome::WithTransaction(with) => {
             return Ok(Ran {
-                transition: encode(*with.outcome)?.transition,
                 transaction: Some(with.transaction),
+                ..encode(*with.outcome)?
             });
         }
-        Outcome::Next(next) if next.ahead && next.delay.is_zero() => Transition::Ahead {
-            step: step_name(&next.step)?,
-            state: Json::encode(&next.state)?,
-        },
-        Outcome::Next(next) => Transition::Next {
-            step: step_name(&next.step)?,
-            state: Json::encode(&next.state)?,
-            delay: checked_duration("the delay of next", next.delay)?,
-        },
-        Outcome::Await(mut wait) => Transition::Await {
-            signals: wait.signals()?,
-            step: step_name(&wait.step)?,
-            state: Json::encode(&wait.state)?,
-            timeout: checked_timeout("the timeout of await_signals", wait.timeout)?,
-        },
-        Outcome::ScheduleChildren(fan_out) => Transition::ScheduleChildren {
-            step: step_name(&fan_out.step)?,
-            state: Json::encode(&fan_out.state)?,
-            children: fan_out.children?,
-            needed: match fan_out.needed {
-                Some(0) => return Err(EncodeError::FirstZero),
-                needed => needed,
-            },
-            timeout: checked_timeout("the timeout of schedule_children", fan_out.timeout)?,
-        },
+        Outcome::Next(next) => {
+            limits = Some(next.limits.checked()?);
+            let (step, state) = (step_name(&next.step)?, Json::encode(&next.state)?);
+            if next.ahead && next.delay.is_zero() {
+                Transition::Ahead { step, state }
+            } else {
+                Transition::Next {
+                    step,
+                    state,
+                    delay: checked_duration("the delay of next", next.delay)?,
+                }
+            }
+        }
+        Outcome::Await(mut wait) => {
+            let signals = wait.signals()?;
+            limits = Some(wait.limits.checked()?);
+            Transition::Await {
+                signals,
+                step: step_name(&wait.step)?,
+                state: Json::encode(&wait.state)?,
+                timeout: checked_timeout("the timeout of await_signals", wait.timeout)?,
+            }
+        }
+        Outcome::ScheduleChildren(fan_out) => {
+            limits = Some(fan_out.limits.checked()?);
+            Transition::ScheduleChildren {
+                step: step_name(&fan_out.step)?,
+                state: Json::encode(&fan_out.state)?,
+                children: fan_out.children?,
+                needed: match fan_out.needed {
+                    Some(0) => return Err(EncodeError::FirstZero),
+                    needed => needed,
+                },
+                timeout: checked_timeout("the timeout of schedule_children", fan_out.timeout)?,
+            }
+        }
         Outcome::Retry(retry) => Transition::Retry {
             state: Some(Json::encode(&retry.state)?),
             delay: checked_duration("the delay of retry", retry.delay)?,
@@ -280,7 +296,10 @@ fn encode<M: Machine>(outcome: Outcome<M>) -> Result<Ran, EncodeError> {
             failure: Failure::new(FailureKind::Cancelled, cancel.reason),
         },
     };
-    Ok(transition.into())
+    Ok(Ran {
+        limits,
+        ..transition.into()
+    })
 }
 
 fn checked_timeout(field: &'static str, timeout: Option<Duration>) -> Result<Option<Duration>, InvalidValue> {

@@ -1,7 +1,7 @@
 //! Opens the store.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use durable_core::StoreError;
@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) lanes: Lanes,
     pub(crate) inserts: InsertGroup,
     pub(crate) low_water: LowWater,
+    /// How far the forgetting of idle keys has come.
+    pub(crate) forget_mark: Mutex<Option<(String, String)>>,
     pub(crate) identity: String,
 }
 
@@ -133,6 +135,7 @@ impl PgStoreBuilder {
             lanes: Lanes::default(),
             inserts: InsertGroup::default(),
             low_water: LowWater::default(),
+            forget_mark: Mutex::default(),
             identity,
         };
         Ok(PgStore {

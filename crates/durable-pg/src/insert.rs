@@ -9,6 +9,7 @@ use sqlx::{PgConnection, Row as _};
 
 use crate::connect::Shared;
 use crate::error::uncertain;
+use crate::limits::limit_columns;
 use crate::statements::Statements;
 use crate::values::microseconds;
 
@@ -127,7 +128,12 @@ async fn insert_once(
         .iter()
         .filter_map(|&at| Some((entries.get(at)?, *lanes.get(at)?)))
         .collect();
-    let lane_ids: Vec<i32> = chosen.iter().map(|(_, lane)| *lane).collect();
+    // What has limits stands in the limited half of its lane.
+    let lane_ids: Vec<i32> = chosen
+        .iter()
+        .map(|(entry, lane)| if entry.limits.is_empty() { *lane } else { -*lane })
+        .collect();
+    let limits = limit_columns(chosen.iter().map(|(entry, _)| &entry.limits));
     let priorities: Vec<i16> = chosen.iter().map(|(entry, _)| entry.priority).collect();
     let (delays, instants): (Vec<Option<i64>>, Vec<Option<i64>>) =
         chosen.iter().map(|(entry, _)| eligible(entry.eligible)).unzip();
@@ -164,6 +170,9 @@ async fn insert_once(
         .bind(scopes)
         .bind(parent_ids)
         .bind(fan_outs)
+        .bind(limits.concurrency)
+        .bind(limits.rates)
+        .bind(limits.weights)
         .fetch_one(connection)
         .await?;
     let ids: Vec<i64> = row.try_get("ids")?;

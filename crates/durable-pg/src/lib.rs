@@ -10,6 +10,7 @@ mod heart;
 mod insert;
 mod insert_group;
 mod lanes;
+mod limits;
 mod low_water;
 mod members;
 pub mod migrate;

@@ -31,6 +31,13 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/0002_coordination.sql"),
     },
     Migration {
+        version: 3,
+        name: "limits",
+        // A program of before would end a step and not free its concurrency key.
+        breaking: true,
+        sql: include_str!("../migrations/0003_limits.sql"),
+    },
+    Migration {
         version: 4,
         name: "members",
         breaking: false,

@@ -154,6 +154,7 @@ async fn cancel(
                     transition: Transition::Cancelled {
                         failure: failure.clone(),
                     },
+                    limits: None,
                 });
                 OperationFate::Applied(id)
             }

@@ -5,7 +5,7 @@ use durable_core::store::{Commit, CommitFate, CommitRequest, Committed, OutcomeT
 use durable_core::{StoreError, WorkerId};
 use sqlx::{Postgres, Transaction};
 
-use crate::commit::commit_with_children;
+use crate::commit::commit_whole;
 use crate::connect::{PLANNER, PgStore};
 use crate::operation::lock;
 
@@ -49,7 +49,7 @@ impl OutcomeTransaction for AttachedTransaction {
             .await?;
             lock(&mut transaction, &shared, &[outcome.id.get()], true, LONGEST_WAIT).await?;
             let request = CommitRequest::new(worker, [outcome], Vec::new());
-            let committed = commit_with_children(&mut transaction, &shared, &request).await?;
+            let committed = commit_whole(&mut transaction, &shared, &request).await?;
             if committed.fates == [CommitFate::Committed] {
                 transaction.commit().await?;
             } else {

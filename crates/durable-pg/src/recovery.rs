@@ -1,33 +1,44 @@
 //! Takes back claims: those of dead workers, and those that a worker gives back (rules LEASE-2, CLAIM-6).
 
+use durable_core::ConcurrencyKey;
 use durable_core::store::Reaped;
 use sqlx::Row as _;
 
 use crate::connect::Shared;
+use crate::limits::freed;
 use crate::values::{decode_error, unsigned};
 
 /// How many claims one round of the reaper looks at. Far more than are taken back: claims of which only rows
 /// are left that a caller's transaction holds must not keep the others from being seen.
 const CLAIMS_AT_ONCE: usize = 1000;
 
-/// Returns what is left of these claims to runnable. Says how many instances that were, and how many claims
-/// are gone.
+/// What a taking back did.
+pub(crate) struct TakenBack {
+    pub(crate) instances: u64,
+    /// How many claims are gone.
+    pub(crate) claims: u64,
+    /// The concurrency keys that are free now, and that others wait for.
+    pub(crate) freed: Vec<ConcurrencyKey>,
+}
+
+/// Returns what is left of these claims to runnable.
 pub(crate) async fn take_back(
     shared: &Shared,
     workers: Vec<i64>,
     numbers: Vec<i64>,
     attempts: i16,
-) -> Result<(u64, u64), sqlx::Error> {
+) -> Result<TakenBack, sqlx::Error> {
     let row = sqlx::query(shared.statements.take_back.text())
         .bind(workers)
         .bind(numbers)
         .bind(attempts)
         .fetch_one(&mut *shared.connection().await?)
         .await?;
-    Ok((
-        unsigned(row.try_get("instances")?),
-        unsigned(row.try_get("claims")?),
-    ))
+    Ok(TakenBack {
+        instances: unsigned(row.try_get("instances")?),
+        claims: unsigned(row.try_get("claims")?),
+        freed: freed(row.try_get("freed")?)?,
+    })
 }
 
 pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::Error> {
@@ -57,10 +68,11 @@ pub(crate) async fn reap(shared: &Shared, limit: usize) -> Result<Reaped, sqlx::
     }
     let left = rows.len() > numbers.len();
     if !numbers.is_empty() {
-        let (instances, claims) = take_back(shared, workers, numbers, 1).await?;
-        reaped.instances = instances;
+        let back = take_back(shared, workers, numbers, 1).await?;
+        reaped.instances = back.instances;
+        reaped.freed = back.freed;
         // Without progress the rest is locked: nothing to do at once.
-        reaped.more = left && instances + claims > 0;
+        reaped.more = left && back.instances + back.claims > 0;
     }
     if let Err(error) = sqlx::query(shared.statements.delete_dead_workers.text())
         .execute(&mut *shared.connection().await?)

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use durable_core::store::{Settlement, Snapshot};
-use durable_core::{CorrelationKey, Failure, InstanceId, Json, MachineKey, QueueName};
+use durable_core::{CorrelationKey, Failure, InstanceId, Json, LimitKind, MachineKey, QueueName};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use crate::connect::Shared;
 use crate::coordination::{inbox, name};
+use crate::limits::limits_of;
 use crate::values::{decode_error, unsigned, visit};
 
 pub(crate) async fn snapshots(
@@ -69,6 +70,16 @@ fn snapshot(id: InstanceId, row: &PgRow) -> Result<Snapshot, sqlx::Error> {
         parent: row.try_get::<Option<i64>, _>("parent_id")?.map(InstanceId::new),
         children_left: u32::try_from(children_left.unwrap_or(0)).map_err(decode_error)?,
         cancel_requested: row.try_get("cancel_requested")?,
+        limits: limits_of(
+            row.try_get("concurrency_key")?,
+            row.try_get("rate_key")?,
+            row.try_get("weight")?,
+        )?,
+        waits_for: match row.try_get::<Option<String>, _>("waits_for")?.as_deref() {
+            Some("rate") => Some(LimitKind::Rate),
+            Some(_) => Some(LimitKind::Gate),
+            None => None,
+        },
     })
 }
 

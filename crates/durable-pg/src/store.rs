@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use durable_core::store::{
-    ClaimRequest, Claimed, Collected, Commit, CommitRequest, Committed, Delivered, Expired, Heart, Meeting,
-    Member, NewInstance, NewSignal, NewWorker, Operated, Operation, Reaped, Resolution, Retention,
-    Settlement, Snapshot, Store, Survey, Target, Transition,
+    BringBack, BroughtBack, ClaimRequest, Claimed, Collected, Commit, CommitRequest, Committed, Delivered,
+    DueKeys, Expired, Heart, KeyStanding, LimitKey, Meeting, Member, NewInstance, NewSignal, NewWorker,
+    Operated, Operation, Policies, Reaped, Resolution, Retention, Settlement, Snapshot, Store, Survey,
+    Target, Transition,
 };
 use durable_core::{
-    ClaimNumber, CorrelationKey, Fence, Inserted, InstanceId, Json, MachineKey, ProcessIdentity, QueueName,
-    StoreError, WorkerId,
+    ClaimNumber, ConcurrencyKey, CorrelationKey, Fence, Inserted, InstanceId, Json, LimitKind, LimitName,
+    LimitPolicy, MachineKey, ProcessIdentity, QueueName, StoreError, WorkerId,
 };
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -22,6 +23,7 @@ use crate::connect::PgStore;
 use crate::heart::PgHeart;
 use crate::insert::insert_batch;
 use crate::insert_group::InsertGroup;
+use crate::limits;
 use crate::members::meet;
 use crate::operation::operate;
 use crate::recovery::{reap, take_back};
@@ -178,11 +180,17 @@ impl Store for PgStore {
             .await
     }
 
-    async fn release(&self, worker: WorkerId, claims: Vec<ClaimNumber>) -> Result<(), StoreError> {
+    async fn release(
+        &self,
+        worker: WorkerId,
+        claims: Vec<ClaimNumber>,
+    ) -> Result<Vec<ConcurrencyKey>, StoreError> {
         self.run(|shared| async move {
             let numbers: Vec<i64> = claims.into_iter().map(ClaimNumber::get).collect();
             let workers = vec![worker.get(); numbers.len()];
-            take_back(&shared, workers, numbers, 0).await.map(drop)
+            take_back(&shared, workers, numbers, 0)
+                .await
+                .map(|back| back.freed)
         })
         .await
     }
@@ -209,9 +217,50 @@ impl Store for PgStore {
         .await
     }
 
+    async fn bring_back(&self, keys: Vec<BringBack>) -> Result<Vec<BroughtBack>, StoreError> {
+        self.run(|shared| async move { limits::bring_back(&shared, &keys).await })
+            .await
+    }
+
+    async fn due_keys(&self, limit: usize) -> Result<DueKeys, StoreError> {
+        self.run(|shared| async move { limits::due_keys(&shared, limit).await })
+            .await
+    }
+
+    async fn set_limit(&self, policy: LimitPolicy) -> Result<i64, StoreError> {
+        self.run(|shared| async move { limits::set_limit(&shared, &policy).await })
+            .await
+    }
+
+    async fn remove_limit(&self, kind: LimitKind, name: LimitName) -> Result<bool, StoreError> {
+        self.run(|shared| async move { limits::remove_limit(&shared, kind, &name).await })
+            .await
+    }
+
+    async fn limits(&self) -> Result<Policies, StoreError> {
+        self.run(|shared| async move { limits::policies(&shared).await })
+            .await
+    }
+
+    async fn pause_key(&self, key: LimitKey, pause: Option<Duration>) -> Result<(), StoreError> {
+        self.run(|shared| async move { limits::pause_key(&shared, &key, pause).await })
+            .await
+    }
+
+    async fn keys(&self, keys: Vec<LimitKey>) -> Result<Vec<KeyStanding>, StoreError> {
+        self.run(|shared| async move { limits::keys(&shared, &keys).await })
+            .await
+    }
+
+    async fn forget_keys(&self, limit: usize) -> Result<u64, StoreError> {
+        self.run(|shared| async move { limits::forget_keys(&shared, limit).await })
+            .await
+    }
+
     async fn make_due(&self, queue: QueueName, machines: Arc<[MachineKey]>) -> Result<u64, StoreError> {
         self.run(|shared| async move {
-            let lanes = lanes(&shared, &queue, &machines).await?;
+            let mut lanes = lanes(&shared, &queue, &machines).await?;
+            lanes.extend(lanes.clone().into_iter().map(|lane| -lane));
             let moved: i64 = sqlx::query_scalar(shared.statements.make_due.text())
                 .bind(lanes)
                 .fetch_one(&mut *shared.connection().await?)

@@ -203,6 +203,7 @@ impl Counted {
                 parent: None,
                 received: 0,
                 transition: transition.clone(),
+                limits: None,
             })
             .collect();
         self.commit_all(commits, closed).await;

@@ -75,7 +75,7 @@ pub(crate) const INSERTS: [HotStatement; 2] = [
         insert_ten = "insert",
         "(array_fill(1, '{10}'), array_fill(0::smallint, '{10}'), array_fill(0::bigint, '{10}'), \
          array_fill(NULL::bigint, '{10}'), array_fill('run'::text, '{10}'), array_fill('{}'::text, '{10}'), \
-         array_fill(NULL::text, '{10}'), array_fill(NULL::text, '{10}'), NULL, NULL)",
+         array_fill(NULL::text, '{10}'), array_fill(NULL::text, '{10}'), NULL, NULL, NULL, NULL, NULL)",
         [],
         100
     ),
@@ -83,7 +83,7 @@ pub(crate) const INSERTS: [HotStatement; 2] = [
         insert_ten_with_keys = "insert",
         "(array_fill(1, '{10}'), array_fill(0::smallint, '{10}'), array_fill(3600000000::bigint, '{10}'), \
          array_fill(NULL::bigint, '{10}'), array_fill('run'::text, '{10}'), array_fill('{}'::text, '{10}'), \
-         '{key-1000010,key-1000020,a,b,c,d,e,f,g,h}', array_fill(NULL::text, '{10}'), NULL, NULL)",
+         '{key-1000010,key-1000020,a,b,c,d,e,f,g,h}', array_fill(NULL::text, '{10}'), NULL, NULL, NULL, NULL, NULL)",
         ["instances_correlation_guard"],
         160
     ),
@@ -117,7 +117,7 @@ pub(crate) const OTHERS: [HotStatement; 32] = [
          '{pay,pay,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL}', \
          '{\"{}\",\"{}\",NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL}', \
          '{0,0,1000000,1000000,NULL,NULL,NULL,NULL,NULL,NULL}', array_fill(NULL::text, '{10}'), \
-         array_fill(NULL::text, '{10}'), '{3,4}', NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+         array_fill(NULL::text, '{10}'), '{3,4}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
         ["claims_pkey", "instances_pkey"],
         150
     ),
@@ -128,7 +128,7 @@ pub(crate) const OTHERS: [HotStatement; 32] = [
          '{ahead,await,schedule_children,done,cancelled}', '{pay,pay,pay,NULL,NULL}', '{\"{}\",\"{}\",\"{}\",NULL,NULL}', \
          array_fill(0::bigint, '{5}'), array_fill(NULL::text, '{5}'), array_fill(NULL::text, '{5}'), '{}', \
          '{NULL,NULL,NULL,9000001,9000002}', '{0,1,1,1,1}', '{NULL,\"{go}\",NULL,NULL,NULL}', \
-         '{NULL,1000000,1000000,NULL,NULL}', array_fill(NULL::integer, '{5}'), '{9000001,9000002}', 900000001)",
+         '{NULL,1000000,1000000,NULL,NULL}', array_fill(NULL::integer, '{5}'), '{9000001,9000002}', 900000001, NULL, NULL, NULL, NULL)",
         [
             "claims_pkey",
             "deadlines_pkey",
@@ -318,7 +318,7 @@ pub(crate) const LARGE: [HotStatement; 7] = [
         "(1, '{6000001,6000002,6000003,6000004,6000005,6000006,6000007,6000008,6000009,6000010, \
          6000011,6000012,6000013,6000014,6000015,6000016,6000017,6000018,6000019,6000020}', array_fill(1::bigint, '{20}'), array_fill(0, '{20}'), array_fill('done'::text, '{20}'), \
          array_fill(NULL::text, '{20}'), array_fill(NULL::text, '{20}'), array_fill(NULL::bigint, '{20}'), \
-         array_fill('1'::text, '{20}'), array_fill(NULL::text, '{20}'), '{2}', NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+         array_fill('1'::text, '{20}'), array_fill(NULL::text, '{20}'), '{2}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
         ["claims_pkey", "instances_pkey"],
         320
     ),

@@ -82,6 +82,7 @@ impl Fixture {
                 parent: None,
                 received: 0,
                 transition: transition.clone(),
+                limits: None,
             })
             .collect();
         self.store

@@ -234,6 +234,7 @@ fn every_documented_metric_is_emitted_and_its_labels_are_bounded() {
         observe::LEASES_LOST,
         observe::CLAIMS_RECOVERED,
         observe::COLLECTED,
+        observe::KEYS_FORGOTTEN,
         observe::DEADLINES_FIRED,
         observe::STORE_ERRORS,
     ];

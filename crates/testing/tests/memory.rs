@@ -38,6 +38,7 @@ fn entry() -> NewInstance {
         step: "first".to_owned(),
         state: Json::from_store("0".to_owned()),
         correlation: None,
+        limits: durable_core::store::Limits::default(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Outcome;
+use super::limits::{LimitOptions, limit_options};
 use crate::error::EncodeError;
 use crate::insert::Insert;
 use crate::machine::{Machine, StepResult};
@@ -59,6 +60,7 @@ pub fn schedule_children<M: Machine>(step: M::Step, state: M) -> ScheduleChildre
         children: Ok(Vec::new()),
         needed: None,
         timeout: None,
+        limits: LimitOptions::default(),
     }
 }
 
@@ -71,7 +73,10 @@ pub struct ScheduleChildren<M: Machine> {
     pub(crate) children: Result<Vec<NewInstance>, EncodeError>,
     pub(crate) needed: Option<u32>,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) limits: LimitOptions,
 }
+
+limit_options!(ScheduleChildren);
 
 impl<M: Machine> ScheduleChildren<M> {
     /// One more child, of any machine or job.

@@ -4,10 +4,13 @@
 //! turns it into the [`Outcome`] that a step returns.
 
 mod children;
+pub(crate) mod limits;
 mod transaction;
 mod wait;
 
 use std::time::Duration;
+
+use limits::{LimitOptions, limit_options};
 
 pub use children::{ScheduleChildren, schedule_children};
 pub use transaction::{WithTransaction, with_transaction};
@@ -45,6 +48,7 @@ pub fn next<M: Machine>(step: M::Step, state: M) -> Next<M> {
         state,
         delay: Duration::ZERO,
         ahead: M::RUN_AHEAD,
+        limits: LimitOptions::default(),
     }
 }
 
@@ -87,7 +91,10 @@ pub struct Next<M: Machine> {
     pub(crate) state: M,
     pub(crate) delay: Duration,
     pub(crate) ahead: bool,
+    pub(crate) limits: LimitOptions,
 }
+
+limit_options!(Next);
 
 impl<M: Machine> Next<M> {
     /// Runs the step in the same worker as soon as this outcome is committed, without the queue: a chain of short

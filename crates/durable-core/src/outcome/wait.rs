@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::Outcome;
+use super::limits::{LimitOptions, limit_options};
 use crate::error::EncodeError;
 use crate::machine::{Machine, StepResult};
 use crate::types::SignalName;
@@ -30,6 +31,7 @@ pub fn await_signals<M: Machine, N: Into<Cow<'static, str>>>(
         step,
         state,
         timeout: None,
+        limits: LimitOptions::default(),
     }
 }
 
@@ -39,7 +41,10 @@ pub struct Await<M: Machine> {
     pub(crate) step: M::Step,
     pub(crate) state: M,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) limits: LimitOptions,
 }
+
+limit_options!(Await);
 
 impl<M: Machine> Await<M> {
     /// Runs the step at the latest this long from now, at most 100 years; then

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::attempt::resolve;
 use super::finished::Finished;
 use super::settler::Settler;
@@ -26,6 +28,7 @@ impl Settler {
         let fate = match transaction.commit(finished.worker.id, finished.commit()).await {
             Ok(committed) => {
                 committed.woken.iter().for_each(|queue| self.local.poke(queue));
+                self.limits.freed(committed.freed);
                 committed.fates.first().copied()
             }
             Err(error) => {
@@ -36,6 +39,7 @@ impl Settler {
                     StoreError::Unknown { .. } => {
                         let fates = resolve(self.store.as_ref(), std::slice::from_ref(&finished)).await;
                         self.local.poke_all();
+                        self.limits.look_at(Instant::now());
                         // When the store cannot say: a give-back that comes too late is stale, and changes nothing.
                         fates.and_then(|fates| fates.first().copied().flatten())
                     }

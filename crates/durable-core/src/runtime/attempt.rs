@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::finished::Finished;
-use super::local::Local;
+use super::settler::Settler;
 use crate::error::StoreError;
 use crate::observe;
 use crate::store::{CommitFate, CommitRequest, Patience, Resolution, Store, Transition};
@@ -32,12 +32,8 @@ pub(crate) enum Attempt {
 }
 
 /// Tries to commit outcomes of one worker together, and says what became of them, also when the answer is lost.
-pub(crate) async fn commit_once(
-    store: &dyn Store,
-    local: &Local,
-    batch: &[Finished],
-    patience: Patience,
-) -> Attempt {
+pub(crate) async fn commit_once(settler: &Settler, batch: &[Finished], patience: Patience) -> Attempt {
+    let (store, local) = (settler.store.as_ref(), &settler.local);
     let Some(first) = batch.first() else {
         return Attempt::NotNow;
     };
@@ -59,6 +55,7 @@ pub(crate) async fn commit_once(
         Ok(committed) => {
             observe::commit(batch.len(), started.elapsed());
             committed.woken.iter().for_each(|queue| local.poke(queue));
+            settler.limits.freed(committed.freed);
             let fates = committed.fates.into_iter().map(Some).collect();
             Attempt::Known { fates, ahead }
         }
@@ -73,8 +70,9 @@ pub(crate) async fn commit_once(
                 },
                 StoreError::Unknown { .. } => match resolve(store, batch).await {
                     Some(fates) => {
-                        // Which parents it woke was in the answer.
+                        // Which parents it woke was in the answer, and which keys it freed.
                         local.poke_all();
+                        settler.limits.look_at(Instant::now());
                         Attempt::Known { fates, ahead }
                     }
                     None => Attempt::NotNow,

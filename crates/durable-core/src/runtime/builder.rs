@@ -10,6 +10,7 @@ use super::engine::Engine;
 use super::executor::RunAheadLimit;
 use crate::error::StartError;
 use crate::job::Job;
+use crate::limiter::Limiter;
 use crate::machine::Machine;
 use crate::poke::Poking;
 use crate::registry::Registry;
@@ -68,6 +69,7 @@ pub struct EngineBuilder {
     pub(crate) collector: bool,
     pub(crate) heartbeat_thread: bool,
     pub(crate) poking: Poking,
+    pub(crate) limiter: Option<Arc<dyn Limiter>>,
 }
 
 /// The shortest lease: below it, a pause of the scheduler of the operating system looks like death.
@@ -92,6 +94,7 @@ impl EngineBuilder {
             collector: true,
             heartbeat_thread: true,
             poking: Poking::default(),
+            limiter: None,
         }
     }
 
@@ -139,6 +142,13 @@ impl EngineBuilder {
     /// (the default), or a transport of the crate `durable-poke` or of your own (rule POKE-2).
     pub fn poke(mut self, poking: impl Into<Poking>) -> Self {
         self.poking = poking.into();
+        self
+    }
+
+    /// Who counts gates and rate limits (rules LIM-2, LIM-9); default: nobody, and then steps that need one wait, while
+    /// one-at-a-time keys work all the same. All engines of a queue need the same one.
+    pub fn limiter(mut self, limiter: Arc<dyn Limiter>) -> Self {
+        self.limiter = Some(limiter);
         self
     }
 

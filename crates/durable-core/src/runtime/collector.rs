@@ -22,6 +22,10 @@ pub(crate) struct Collector {
 impl Collector {
     pub(crate) async fn run(self) {
         while !self.stop.is_cancelled() {
+            match self.store.forget_keys(BATCH).await {
+                Ok(count) => observe::keys_forgotten(count),
+                Err(error) => observe::store_error("forget_keys", &error),
+            }
             match self.store.collect(self.retention, BATCH).await {
                 Ok(collected) => {
                     observe::collected(collected.instances);

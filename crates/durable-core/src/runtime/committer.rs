@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 
 use super::attempt::{Attempt, FIRST_PAUSE, LONGEST_PAUSE, commit_once};
 use super::finished::Finished;
+use super::limits::Limits;
 use super::local::Local;
 use super::patient::Patient;
 use super::settler::Settler;
@@ -23,12 +24,13 @@ pub(crate) struct Committer {
 
 impl Committer {
     /// Starts the lanes.
-    pub(crate) fn start(store: Arc<dyn Store>, local: Arc<Local>) -> Self {
+    pub(crate) fn start(store: Arc<dyn Store>, local: Arc<Local>, limits: Arc<Limits>) -> Self {
         let (group, group_receiver) = mpsc::unbounded_channel();
         let (patient, patient_receiver) = mpsc::unbounded_channel();
         let settler = Arc::new(Settler {
             store,
             local,
+            limits,
             group: group.downgrade(),
             patient: patient.downgrade(),
         });
@@ -110,7 +112,7 @@ impl Group {
         let mut pause = FIRST_PAUSE;
         let settler = &self.settler;
         while !batch.is_empty() {
-            match commit_once(settler.store.as_ref(), &settler.local, batch, Patience::Skip).await {
+            match commit_once(settler, batch, Patience::Skip).await {
                 Attempt::Known { fates, ahead } => {
                     let left = settler.settle(std::mem::take(batch), fates, ahead);
                     left.locked.into_iter().for_each(|locked| self.set_aside(locked));

@@ -12,9 +12,10 @@ use crate::context::StepTokens;
 use crate::error::{Failure, FailureKind, StartError, StoreError};
 use crate::registry::{Ran, Work};
 use crate::store::{
-    ClaimRequest, ClaimedInstance, Commit, CommitFate, CommitRequest, NewWorker, Roles, Transition,
+    BringBack, ClaimRequest, ClaimedInstance, Commit, CommitFate, CommitRequest, Committed, LimitKey, Limits,
+    NewWorker, Roles, Transition,
 };
-use crate::types::{ClaimNumber, InstanceId, QueueName, WorkerId};
+use crate::types::{ClaimNumber, ConcurrencyKey, InstanceId, QueueName, WorkerId};
 
 /// What a drain did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -199,7 +200,8 @@ impl Run {
     }
 
     async fn give_back(&self, claim: ClaimNumber) -> Result<(), StoreError> {
-        self.builder.store.release(self.worker, vec![claim]).await?;
+        let freed = self.builder.store.release(self.worker, vec![claim]).await?;
+        self.bring_back(freed).await?;
         self.claims.settle(claim);
         Ok(())
     }
@@ -217,17 +219,23 @@ impl Run {
     }
 
     async fn claim(&self, queue: &QueueName) -> Result<Option<ClaimedInstance>, StoreError> {
-        let number = self.claims.ask();
-        let request = ClaimRequest {
-            worker: self.worker,
-            number,
-            queue: queue.clone(),
-            machines: self.builder.registry.keys(),
-            limit: 1,
-        };
-        let mut claimed = self.builder.store.claim(request).await?;
-        self.claims.answered(number, claimed.instances.len());
-        Ok(claimed.instances.pop())
+        loop {
+            let number = self.claims.ask();
+            let request = ClaimRequest {
+                worker: self.worker,
+                number,
+                queue: queue.clone(),
+                machines: self.builder.registry.keys(),
+                limit: 1,
+            };
+            let mut claimed = self.builder.store.claim(request).await?;
+            self.claims.answered(number, claimed.instances.len());
+            if claimed.instances.is_empty() && claimed.set_aside > 0 {
+                // There may be more behind those that wait for a key.
+                continue;
+            }
+            return Ok(claimed.instances.pop());
+        }
     }
 
     /// Runs and commits one step; the name of the step.
@@ -279,42 +287,76 @@ impl Run {
     /// Commits how a step ended, in its own transaction if it has one; as cancelled if that was asked for.
     async fn offer(&self, work: &Work, ran: Ran) -> (Transition, Result<CommitFate, StoreError>) {
         let transition = ran.transition;
+        let limits = ran.limits.and_then(|change| change.of(&work.instance.limits));
         let fate = match ran.transaction {
             Some(transaction) => {
-                let outcome = Commit::of(&work.instance, through_the_queue(&transition));
-                let committed = transaction.commit(self.worker, outcome).await;
-                committed.and_then(|committed| only(&committed.fates))
+                let outcome = outcome(work, &transition, limits.as_ref());
+                match transaction.commit(self.worker, outcome).await {
+                    Ok(committed) => self.committed(committed).await,
+                    Err(error) => Err(error),
+                }
             }
-            None => self.commit(work, &transition).await,
+            None => self.commit(work, &transition, limits.as_ref()).await,
         };
         if matches!(fate, Ok(CommitFate::CancelRequested)) {
             let cancelled = Transition::cancelled();
-            let fate = self.commit(work, &cancelled).await;
+            let fate = self.commit(work, &cancelled, None).await;
             return (cancelled, fate);
         }
         (transition, fate)
     }
 
     /// Commits one outcome; tries again for a while as long as its row is locked.
-    async fn commit(&self, work: &Work, transition: &Transition) -> Result<CommitFate, StoreError> {
+    async fn commit(
+        &self,
+        work: &Work,
+        transition: &Transition,
+        limits: Option<&Limits>,
+    ) -> Result<CommitFate, StoreError> {
         for _ in 0..COMMIT_TRIES {
-            let commit = Commit::of(&work.instance, through_the_queue(transition));
+            let commit = outcome(work, transition, limits);
             let closed = self.claims.take_closed();
             let store = &self.builder.store;
             let committed = store.commit(CommitRequest::new(self.worker, [commit], closed.clone()));
-            let fates = match committed.await {
-                Ok(committed) => committed.fates,
+            let committed = match committed.await {
+                Ok(committed) => committed,
                 Err(error) => {
                     self.claims.put_back(closed);
                     return Err(error);
                 }
             };
-            match only(&fates)? {
+            match self.committed(committed).await? {
                 CommitFate::Locked => tokio::time::sleep(COMMIT_PAUSE).await,
                 fate => return Ok(fate),
             }
         }
         Ok(CommitFate::Locked)
+    }
+
+    /// Who waited for what an outcome has freed may run, as in an engine.
+    async fn committed(&self, committed: Committed) -> Result<CommitFate, StoreError> {
+        self.bring_back(committed.freed).await?;
+        only(&committed.fates)
+    }
+
+    async fn bring_back(&self, freed: Vec<ConcurrencyKey>) -> Result<(), StoreError> {
+        if freed.is_empty() {
+            return Ok(());
+        }
+        let keys = freed.into_iter().map(|key| BringBack {
+            key: LimitKey::Concurrency(key),
+            room: 1,
+            unit: None,
+        });
+        self.builder.store.bring_back(keys.collect()).await.map(drop)
+    }
+}
+
+/// What is committed of a step.
+fn outcome(work: &Work, transition: &Transition, limits: Option<&Limits>) -> Commit {
+    Commit {
+        limits: limits.cloned(),
+        ..Commit::of(&work.instance, through_the_queue(transition))
     }
 }
 

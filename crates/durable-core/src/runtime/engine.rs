@@ -15,6 +15,7 @@ use super::executor::Executor;
 use super::expirer::Expirer;
 use super::heartbeat::{Heartbeat, Keeper};
 use super::hub::{HubHandle, Hubs};
+use super::limits::{Limits, Renewer, Unblocker};
 use super::local::Local;
 use super::reaper::{Reaper, reap_all};
 use super::scheduler::Scheduler;
@@ -36,6 +37,7 @@ pub struct Engine {
     local: Arc<Local>,
     worker: Arc<CurrentWorker>,
     slots: Vec<Arc<Slots>>,
+    limits: Arc<Limits>,
     hub: Option<HubHandle>,
     /// Keeps the lanes open for outcomes that must be offered again while a shutdown waits for them.
     _committer: Committer,
@@ -77,8 +79,15 @@ impl Engine {
                 collector: builder.collector,
             },
         };
-        match register(&store, &new_worker).await {
-            Ok(id) => Ok(Self::run(builder, local, new_worker, id)),
+        let limits = Limits::start(
+            Arc::clone(&store),
+            Arc::clone(&local),
+            builder.limiter.clone(),
+            &builder.name,
+            builder.lease,
+        );
+        match register(&store, &new_worker, &limits).await {
+            Ok(id) => Ok(Self::run(builder, local, limits, new_worker, id)),
             Err(error) => {
                 local.free_name(&builder.name);
                 Err(error)
@@ -86,7 +95,13 @@ impl Engine {
         }
     }
 
-    fn run(builder: EngineBuilder, local: Arc<Local>, new_worker: NewWorker, id: WorkerId) -> Self {
+    fn run(
+        builder: EngineBuilder,
+        local: Arc<Local>,
+        limits: Arc<Limits>,
+        new_worker: NewWorker,
+        id: WorkerId,
+    ) -> Self {
         let store = builder.store;
         let (stop, give_up, stop_heart) = Default::default();
         let stop: CancellationToken = stop;
@@ -101,23 +116,29 @@ impl Engine {
             asked: local.running.asked(),
             stop: CancellationToken::clone(&stop_heart),
         };
-        start_heartbeat(heartbeat, builder.heartbeat_thread);
+        let renewer = Renewer {
+            limits: Arc::clone(&limits),
+            stop: CancellationToken::clone(&stop_heart),
+        };
+        start_heartbeat(heartbeat, renewer, builder.heartbeat_thread);
         let keeper = Keeper {
             store: Arc::clone(&store),
             local: Arc::clone(&local),
+            limits: Arc::clone(&limits),
             new_worker,
             worker: Arc::clone(&worker),
             stopping: stop.clone(),
         };
         tokio::spawn(keeper.run(answered));
 
-        let committer = Committer::start(Arc::clone(&store), Arc::clone(&local));
+        let committer = Committer::start(Arc::clone(&store), Arc::clone(&local), Arc::clone(&limits));
         let machines = builder.registry.keys();
         let give_up: CancellationToken = give_up;
         let executor = Arc::new(Executor {
             registry: builder.registry,
             local: Arc::clone(&local),
             committer: committer.clone(),
+            limits: Arc::clone(&limits),
             run_ahead: builder.run_ahead,
             stop: stop.clone(),
             give_up: give_up.clone(),
@@ -158,6 +179,12 @@ impl Engine {
                 stop: stop.clone(),
             };
             roles.spawn(expirer.run());
+            let unblocker = Unblocker {
+                shared: Arc::clone(&limits.shared),
+                repairs: builder.reaper,
+                stop: stop.clone(),
+            };
+            roles.spawn(unblocker.run());
         }
         // Now that the queues have their bells: what is served is known to the others from the first moment on.
         let hub = match &builder.poking {
@@ -177,6 +204,7 @@ impl Engine {
                 Reaper {
                     store,
                     local: Arc::clone(&local),
+                    limits: Arc::clone(&limits),
                     lease: builder.lease,
                     stop,
                 }
@@ -205,6 +233,7 @@ impl Engine {
             local,
             worker,
             slots,
+            limits,
             hub,
             _committer: committer,
             shutdown_limit: builder.shutdown_limit,
@@ -248,6 +277,7 @@ impl Engine {
         self.steps_end(steps_until).await;
         self.give_up.cancel();
         self.steps_end(all_until).await;
+        self.limits.leave(all_until).await;
         if let Some(handle) = &self.hub {
             // Others take up at once what was given back.
             handle.hub.flush(all_until.min(Instant::now() + FLUSH_TIME)).await;
@@ -290,7 +320,11 @@ impl Drop for Engine {
 }
 
 /// Registers, and declares dead what is proven dead: a predecessor of this process (rule LEASE-3).
-async fn register(store: &Arc<dyn Store>, new_worker: &NewWorker) -> Result<WorkerId, StartError> {
+async fn register(
+    store: &Arc<dyn Store>,
+    new_worker: &NewWorker,
+    limits: &Limits,
+) -> Result<WorkerId, StartError> {
     let id = store.register(new_worker.clone()).await?;
     if let Some(process) = &new_worker.process {
         let neighbours = store.neighbours(process.clone()).await?;
@@ -302,19 +336,22 @@ async fn register(store: &Arc<dyn Store>, new_worker: &NewWorker) -> Result<Work
         if !dead.is_empty() {
             tracing::info!(?dead, "taking back the work of dead predecessors");
             store.declare_dead(dead).await?;
-            reap_all(store.as_ref()).await?;
+            reap_all(store.as_ref(), limits).await?;
         }
     }
     Ok(id)
 }
 
 /// Runs the heartbeat on a thread of its own, or, when that cannot be had or is not wanted, as a task.
-fn start_heartbeat(heartbeat: Heartbeat, own_thread: bool) {
+fn start_heartbeat(heartbeat: Heartbeat, renewer: Renewer, own_thread: bool) {
+    let beats = async move {
+        tokio::join!(heartbeat.run(), renewer.run());
+    };
     if own_thread {
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {
                 let thread = std::thread::Builder::new().name("durable-heartbeat".to_owned());
-                if let Err(error) = thread.spawn(move || runtime.block_on(heartbeat.run())) {
+                if let Err(error) = thread.spawn(move || runtime.block_on(beats)) {
                     tracing::error!(%error, "no thread for heartbeats: the lease will end");
                 }
                 return;
@@ -322,5 +359,5 @@ fn start_heartbeat(heartbeat: Heartbeat, own_thread: bool) {
             Err(error) => tracing::warn!(%error, "heartbeats share the engine's runtime"),
         }
     }
-    tokio::spawn(heartbeat.run());
+    tokio::spawn(beats);
 }

@@ -1,12 +1,11 @@
 //! Fires the deadlines of waits on time (rule SIG-4): sleeps until the next one that it knows of.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::alarm::Alarm;
 use super::local::Local;
 use crate::error::StoreError;
 use crate::observe;
@@ -18,72 +17,6 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many deadlines one round fires at most, about.
 const BATCH: usize = 1000;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The alarms of the expirers of this process.
-#[derive(Default)]
-pub(crate) struct Alarms(Mutex<Vec<Weak<Alarm>>>);
-
-impl Alarms {
-    /// One more alarm, for as long as it is held.
-    pub(crate) fn add(&self) -> Arc<Alarm> {
-        let alarm = Arc::new(Alarm::default());
-        let mut alarms = lock(&self.0);
-        alarms.retain(|alarm| alarm.strong_count() > 0);
-        alarms.push(Arc::downgrade(&alarm));
-        alarm
-    }
-
-    /// Whether anybody would hear one.
-    pub(crate) fn any(&self) -> bool {
-        lock(&self.0).iter().any(|alarm| alarm.strong_count() > 0)
-    }
-
-    /// A deadline was set that fires at this instant, about.
-    pub(crate) fn set(&self, instant: Instant) {
-        let alarms: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
-        alarms.iter().for_each(|alarm| alarm.set(instant));
-    }
-}
-
-/// When the next deadline fires, as far as this process knows. The store knows all of them, so one is enough.
-#[derive(Default)]
-pub(crate) struct Alarm {
-    at: Mutex<Option<Instant>>,
-    moved: Notify,
-}
-
-impl Alarm {
-    fn set(&self, instant: Instant) {
-        let mut at = lock(&self.at);
-        if at.is_none_or(|at| instant < at) {
-            *at = Some(instant);
-            self.moved.notify_one();
-        }
-    }
-
-    fn clear(&self) {
-        *lock(&self.at) = None;
-    }
-
-    /// Resolves at the instant that is set, also when it is set or moved meanwhile.
-    async fn rings(&self) {
-        loop {
-            let at = *lock(&self.at);
-            match at {
-                None => self.moved.notified().await,
-                Some(at) => tokio::select! {
-                    biased;
-                    () = self.moved.notified() => {}
-                    () = tokio::time::sleep_until(at) => return,
-                },
-            }
-        }
-    }
-}
 
 pub(crate) struct Expirer {
     pub(crate) store: Arc<dyn Store>,

@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::limits::Limits;
 use super::local::Local;
 use super::worker::{CurrentWorker, Worker};
 use crate::observe;
@@ -77,6 +78,7 @@ impl Heartbeat {
 pub(crate) struct Keeper {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) local: Arc<Local>,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) new_worker: NewWorker,
     pub(crate) worker: Arc<CurrentWorker>,
     pub(crate) stopping: CancellationToken,
@@ -109,7 +111,10 @@ impl Keeper {
         }
         let count = unknown.len();
         match self.store.release(worker.id, unknown).await {
-            Ok(()) => observe::claims_recovered(count),
+            Ok(freed) => {
+                observe::claims_recovered(count);
+                self.limits.freed(freed);
+            }
             Err(error) => observe::store_error("release", &error),
         }
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::alarm::{Alarm, Alarms};
 use super::doorbell::Doorbell;
-use super::expirer::{Alarm, Alarms};
 use super::hub::Hubs;
 use super::running::Running;
 use super::waiters::Waiters;

@@ -1,5 +1,6 @@
 //! The runtime: one file, one role. Roles talk through channels; shared state is small and named.
 
+mod alarm;
 mod alone;
 mod attempt;
 mod builder;
@@ -15,6 +16,7 @@ mod feed;
 mod finished;
 mod heartbeat;
 pub(crate) mod hub;
+pub(crate) mod limits;
 pub(crate) mod local;
 mod outbox;
 mod pace;

@@ -80,7 +80,7 @@ impl Patient {
         let mut batches = vec![batch];
         while let Some(mut batch) = batches.pop() {
             let settler = &self.settler;
-            match commit_once(settler.store.as_ref(), &settler.local, &batch, patience).await {
+            match commit_once(settler, &batch, patience).await {
                 Attempt::Known { fates, ahead } => {
                     let known = settler.settle(batch, fates, ahead);
                     left.extend(known.locked);

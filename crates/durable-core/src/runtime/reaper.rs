@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::limits::Limits;
 use super::local::Local;
 use crate::error::StoreError;
 use crate::observe;
@@ -19,6 +20,7 @@ const BATCH: usize = 1000;
 pub(crate) struct Reaper {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) local: Arc<Local>,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) lease: Duration,
     pub(crate) stop: CancellationToken,
 }
@@ -29,7 +31,7 @@ impl Reaper {
         let mut not_before = Instant::now();
         while !self.stop.is_cancelled() {
             if Instant::now() >= not_before {
-                match reap_all(self.store.as_ref()).await {
+                match reap_all(self.store.as_ref(), &self.limits).await {
                     Ok(0) => {}
                     Ok(_) => self.local.poke_all(),
                     Err(error) => {
@@ -48,12 +50,13 @@ impl Reaper {
 }
 
 /// Reaps until nothing is left; how many instances were returned to runnable.
-pub(crate) async fn reap_all(store: &dyn Store) -> Result<u64, StoreError> {
+pub(crate) async fn reap_all(store: &dyn Store, limits: &Limits) -> Result<u64, StoreError> {
     let mut instances = 0;
     loop {
         let reaped = store.reap(BATCH).await?;
         observe::reaped(reaped.workers, reaped.instances);
         instances += reaped.instances;
+        limits.freed(reaped.freed);
         if !reaped.more {
             return Ok(instances);
         }

@@ -99,8 +99,10 @@ impl Scheduler {
                 let found = claimed.instances.len();
                 worker.claims.answered(number, found);
                 observe::claimed(&self.queue, found, started.elapsed());
+                observe::set_aside(&self.queue, claimed.set_aside);
+                let version = claimed.limits_version.unwrap_or(0);
                 for instance in claimed.instances {
-                    self.executor.start(&worker, instance, self.slots.take());
+                    self.executor.start(&worker, instance, version, self.slots.take());
                 }
                 observe::in_flight(&self.queue, self.slots.held());
                 feed.claimed(limit, found, claimed.next_due, Instant::now());

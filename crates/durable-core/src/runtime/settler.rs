@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::finished::Finished;
+use super::limits::Limits;
 use super::local::Local;
 use super::slots::free_together;
 use crate::error::{Failure, FailureKind};
@@ -20,6 +21,7 @@ use crate::types::{ClaimNumber, QueueName};
 pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) local: Arc<Local>,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) group: mpsc::WeakUnboundedSender<Finished>,
     pub(crate) patient: mpsc::WeakUnboundedSender<Finished>,
 }
@@ -102,7 +104,8 @@ impl Settler {
                             continue;
                         }
                     }
-                    slots.push(finished.slot);
+                    // The permit of a gate goes back here, as the step is over.
+                    slots.push(finished.held.slot);
                 }
             }
         }
@@ -117,6 +120,10 @@ impl Settler {
         let mut timeout = None;
         match &finished.transition {
             Transition::Ahead { .. } => return,
+            Transition::Blocked { look_in, .. } => {
+                self.limits.look_at(Instant::now() + *look_in);
+                return;
+            }
             Transition::Done { .. } | Transition::Failed { .. } | Transition::Cancelled { .. } => {
                 self.local.waiters.changed(finished.work.instance.id);
                 return;
@@ -142,7 +149,7 @@ impl Settler {
                 self.local.deadline(Instant::now() + timeout);
             }
         }
-        let Some(queue) = finished.slot.queue() else {
+        let Some(queue) = finished.held.slot.queue() else {
             return;
         };
         match &finished.transition {
@@ -195,7 +202,11 @@ impl Settler {
             } else {
                 Ran::from(Transition::Failed { failure })
             };
+            let limits = ran
+                .limits
+                .and_then(|change| change.of(&finished.work.instance.limits));
             finished.becomes(ran.transition);
+            finished.limits = limits;
             match ran.transaction {
                 Some(transaction) => settler.commit_in(transaction, finished).await,
                 None => settler.offer(finished),

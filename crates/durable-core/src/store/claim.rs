@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::limit::Limits;
 use super::signal::Signal;
 use crate::error::Failure;
 use crate::types::{
@@ -32,6 +33,11 @@ pub struct Claimed {
     /// How long until the next instance of the queue that waits for its time, or less when the store wants to
     /// be asked again sooner; `None` when there is none.
     pub next_due: Option<Duration>,
+    /// How many ready instances were set aside, because the limits that they need have no room (rule LIM-7): with some,
+    /// there may be more to claim behind them.
+    pub set_aside: u64,
+    /// The version of the policies, as of this claim; `None` when no instance has a limit.
+    pub limits_version: Option<i64>,
 }
 
 /// One claimed instance.
@@ -56,6 +62,10 @@ pub struct ClaimedInstance {
     pub visit: u32,
     /// What concerns signals, children and cancellation.
     pub coordination: Coordination,
+    /// What must be had before the step starts. A concurrency key without a gate is held already.
+    pub limits: Limits,
+    /// Whether the concurrency key belongs to a gate: then a slot must be had.
+    pub gated: bool,
 }
 
 /// What concerns signals, children and cancellation of a claimed instance (rule CLAIM-5). All of it is empty for an

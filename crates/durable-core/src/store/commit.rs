@@ -7,8 +7,10 @@ use async_trait::async_trait;
 
 use super::claim::ClaimedInstance;
 use super::insert::NewInstance;
+use super::limit::Limits;
 use crate::error::{Failure, FailureKind, StoreError};
-use crate::types::{ClaimNumber, Fence, InstanceId, Json, QueueName, SignalName, WorkerId};
+use crate::limiter::LimitKind;
+use crate::types::{ClaimNumber, ConcurrencyKey, Fence, InstanceId, Json, QueueName, SignalName, WorkerId};
 
 /// One outcome to commit.
 #[derive(Clone, Debug)]
@@ -23,6 +25,8 @@ pub struct Commit {
     pub received: u32,
     /// What comes next.
     pub transition: Transition,
+    /// What holds the next step back, where it changes; `None` keeps what there is (rule LIM-3).
+    pub limits: Option<Limits>,
 }
 
 /// What an outcome writes.
@@ -84,6 +88,14 @@ pub enum Transition {
     },
     /// Back to runnable as it was, because the step did not start or was interrupted by a shutdown.
     GiveBack,
+    /// Back to runnable as it was, because one of its limits has no room, and behind the others that wait for that
+    /// (rule LIM-7).
+    Blocked {
+        /// The limit that has none: one of the instance's.
+        by: LimitKind,
+        /// When somebody looks whether it has room, if nobody does before.
+        look_in: Duration,
+    },
     /// Terminal: done.
     Done {
         /// The result.
@@ -129,6 +141,7 @@ impl Commit {
             parent: claimed.coordination.parent,
             received: claimed.coordination.received,
             transition,
+            limits: None,
         }
     }
 }
@@ -179,6 +192,8 @@ pub struct Committed {
     pub fates: Vec<CommitFate>,
     /// The queues of parents that it woke. In order, each once.
     pub woken: Vec<QueueName>,
+    /// The concurrency keys without a gate that it freed, and that others wait for.
+    pub freed: Vec<ConcurrencyKey>,
 }
 
 /// A transaction that a step has opened in the store's own database, and that is committed with the outcome of the

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::limit::Limits;
 use crate::types::{CorrelationKey, InstanceId, Json, MachineKey, QueueName, Scope};
 
 /// When an instance may be claimed.
@@ -30,6 +31,8 @@ pub struct NewInstance {
     pub state: Json,
     /// Its business identity, and while it counts as taken.
     pub correlation: Option<(CorrelationKey, Scope)>,
+    /// What holds its first step back.
+    pub limits: Limits,
 }
 
 /// What became of one entry of an insert.

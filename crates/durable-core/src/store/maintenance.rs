@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::types::QueueName;
+use crate::types::{ConcurrencyKey, QueueName};
 
 /// What the reaper did in one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Reaped {
     /// Whether there is more to do at once: while it is true, ask again. True only if this round got on, as
     /// what other transactions hold is left for later.
     pub more: bool,
+    /// The concurrency keys without a gate that it freed, and that others wait for.
+    pub freed: Vec<ConcurrencyKey>,
 }
 
 /// How long terminal instances are kept, by status.

@@ -8,6 +8,7 @@
 mod claim;
 mod commit;
 mod insert;
+mod limit;
 mod maintenance;
 mod member;
 mod operation;
@@ -25,6 +26,7 @@ pub use commit::{
     Commit, CommitFate, CommitRequest, Committed, OutcomeTransaction, Patience, Resolution, Transition,
 };
 pub use insert::{Eligible, Inserted, NewInstance};
+pub use limit::{BringBack, BroughtBack, DueKeys, KeyStanding, LimitKey, Limits, Policies, RateDemand};
 pub use maintenance::{Collected, Expired, Reaped, Retention};
 pub use member::{Meeting, Member, Secret, Serves};
 pub use operation::{Operated, Operation, OperationFate};
@@ -33,8 +35,12 @@ pub use signal::{Delivered, NewSignal, Signal, SignalFate, Target};
 pub use worker::{Beat, NewWorker, Roles, Survey};
 
 use crate::error::StoreError;
+use crate::limiter::{LimitKind, LimitPolicy};
 use crate::process::ProcessIdentity;
-use crate::types::{ClaimNumber, CorrelationKey, Fence, InstanceId, MachineKey, QueueName, WorkerId};
+use crate::types::{
+    ClaimNumber, ConcurrencyKey, CorrelationKey, Fence, InstanceId, LimitName, MachineKey, QueueName,
+    WorkerId,
+};
 
 /// The store. All methods are safe to call from many tasks and processes at once.
 ///
@@ -107,8 +113,13 @@ pub trait Store: Send + Sync + 'static {
         outcomes: Vec<(InstanceId, Fence)>,
     ) -> Result<Vec<Resolution>, StoreError>;
 
-    /// Gives back everything that is left of these claims: back to runnable, attempt unchanged (CLAIM-6).
-    async fn release(&self, worker: WorkerId, claims: Vec<ClaimNumber>) -> Result<(), StoreError>;
+    /// Gives back everything that is left of these claims: back to runnable, attempt unchanged (CLAIM-6). Answers the
+    /// concurrency keys without a gate that it freed, and that others wait for.
+    async fn release(
+        &self,
+        worker: WorkerId,
+        claims: Vec<ClaimNumber>,
+    ) -> Result<Vec<ConcurrencyKey>, StoreError>;
 
     /// One round of the reaper: declares workers dead whose lease ended, and returns work of dead workers to
     /// runnable, attempt + 1 and crashes + 1, at most about `limit` instances (rules LEASE-2, LEASE-5).
@@ -117,6 +128,38 @@ pub trait Store: Send + Sync + 'static {
     /// One round of the collector: removes at most about `limit` terminal instances older than the retention
     /// of their status (rule OPS-3). One whose parent is not terminal is kept (rule CHILD-4).
     async fn collect(&self, retention: Retention, limit: usize) -> Result<Collected, StoreError>;
+
+    /// Brings instances back that wait for these keys: the first ones of each key, in the order of rule CLAIM-1, no more
+    /// than there is room for by their weights, and no lighter one before a heavier one (rule LIM-7). They keep their
+    /// place in the order of their queue, and do not queue up behind the others of their key again. A paused key has no
+    /// room. In the caller's order.
+    async fn bring_back(&self, keys: Vec<BringBack>) -> Result<Vec<BroughtBack>, StoreError>;
+
+    /// At most about `limit` keys that it is time to look at, because others wait for them and there may be room now;
+    /// of keys that nobody has looked at for long, too: so a crash between a freed slot and
+    /// [`bring_back`](Self::bring_back) heals.
+    async fn due_keys(&self, limit: usize) -> Result<DueKeys, StoreError>;
+
+    /// Sets what a limit allows, on all nodes (rule LIM-8), and has all keys looked at that instances wait for. The
+    /// version of the policy is ignored: the answer is the new one.
+    async fn set_limit(&self, policy: LimitPolicy) -> Result<i64, StoreError>;
+
+    /// Removes a limit. Instances with a key of a gate that is gone go one at a time; with a rate limit that is gone,
+    /// they wait until it is there again. Whether it was there.
+    async fn remove_limit(&self, kind: LimitKind, name: LimitName) -> Result<bool, StoreError>;
+
+    /// All limits.
+    async fn limits(&self) -> Result<Policies, StoreError>;
+
+    /// Lets nothing with this key start for so long; `None` ends a pause.
+    async fn pause_key(&self, key: LimitKey, pause: Option<Duration>) -> Result<(), StoreError>;
+
+    /// How these keys stand, in the caller's order.
+    async fn keys(&self, keys: Vec<LimitKey>) -> Result<Vec<KeyStanding>, StoreError>;
+
+    /// One round of forgetting concurrency keys that nobody holds or waits for, at most about `limit`. How many were
+    /// forgotten.
+    async fn forget_keys(&self, limit: usize) -> Result<u64, StoreError>;
 
     /// Makes every instance of these machines in this queue that waits for its time due now, and says how many
     /// there were. For tests, which cannot wait, and for operators.

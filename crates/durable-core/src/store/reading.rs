@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::limit::Limits;
 use super::signal::Signal;
 use crate::error::Failure;
+use crate::limiter::LimitKind;
 use crate::types::{CorrelationKey, InstanceId, Json, MachineKey, QueueName, SignalName, Status};
 
 /// One instance as it stands in the store.
@@ -49,6 +51,10 @@ pub struct Snapshot {
     pub children_left: u32,
     /// Whether it executes and must end cancelled.
     pub cancel_requested: bool,
+    /// What holds its next step back.
+    pub limits: Limits,
+    /// Which of its limits it waits for, if it does.
+    pub waits_for: Option<LimitKind>,
 }
 
 /// As much of an instance as somebody needs who waits for it to settle (rule WAIT-1).

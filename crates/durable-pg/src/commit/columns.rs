@@ -92,6 +92,7 @@ impl<'a> Written<'a> {
                 failure: Some(failure),
                 ..none
             },
+            // What is given back or blocked stays as it is.
             _ => none,
         }
     }

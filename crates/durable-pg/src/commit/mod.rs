@@ -2,16 +2,19 @@
 
 mod children;
 mod columns;
+mod set_aside;
 
 use std::collections::{HashMap, HashSet};
 
 use durable_core::ClaimNumber;
-use durable_core::store::{Commit, CommitFate, CommitRequest, Committed, Patience, Transition};
+use durable_core::store::{Commit, CommitFate, CommitRequest, Committed, Limits, Patience, Transition};
 use sqlx::{Connection as _, PgConnection, Row as _};
 
 use self::children::{children_lanes, insert_children};
 use self::columns::{Columns, Written, array_literal};
+use self::set_aside::set_aside;
 use crate::connect::Shared;
+use crate::limits::{freed, limit_columns};
 use crate::operation::lock;
 use crate::values::{decode_error, queues};
 
@@ -21,7 +24,9 @@ const LONGEST_WAIT: &str = "100ms";
 pub(crate) async fn commit(shared: &Shared, request: &CommitRequest) -> Result<Committed, sqlx::Error> {
     let spawns = |commit: &Commit| matches!(commit.transition, Transition::ScheduleChildren { .. });
     let mut connection = shared.connection().await?;
-    if request.patience == Patience::Skip && !request.outcomes.iter().any(spawns) {
+    let blocked = |commit: &Commit| matches!(commit.transition, Transition::Blocked { .. });
+    let one_statement = |commit: &Commit| !spawns(commit) && !blocked(commit);
+    if request.patience == Patience::Skip && request.outcomes.iter().all(one_statement) {
         return Ok(commit_once(&mut connection, shared, request, true).await?.0);
     }
     let mut transaction = connection.begin().await?;
@@ -29,13 +34,14 @@ pub(crate) async fn commit(shared: &Shared, request: &CommitRequest) -> Result<C
         let ids: Vec<i64> = request.outcomes.iter().map(|outcome| outcome.id.get()).collect();
         lock(&mut transaction, shared, &ids, true, LONGEST_WAIT).await?;
     }
-    let committed = commit_with_children(&mut transaction, shared, request).await?;
+    let committed = commit_whole(&mut transaction, shared, request).await?;
     transaction.commit().await?;
     Ok(committed)
 }
 
-/// Commits outcomes, and inserts the children of those that schedule any, in a transaction of the caller.
-pub(crate) async fn commit_with_children(
+/// Commits outcomes, inserts the children of those that schedule any, and sets aside those that are blocked, in a
+/// transaction of the caller.
+pub(crate) async fn commit_whole(
     transaction: &mut PgConnection,
     shared: &Shared,
     request: &CommitRequest,
@@ -46,6 +52,7 @@ pub(crate) async fn commit_with_children(
     if !spawned.is_empty() {
         insert_children(transaction, shared, request, &spawned, &lanes).await?;
     }
+    set_aside(transaction, shared, request, &committed).await?;
     Ok(committed)
 }
 
@@ -74,6 +81,12 @@ async fn commit_once(
         .iter()
         .map(Written::failure)
         .collect::<Result<Vec<_>, _>>()?;
+    let changes = || request.outcomes.iter().map(|outcome| outcome.limits.as_ref());
+    let none = Limits::default();
+    let limits = limit_columns(changes().map(|limits| limits.unwrap_or(&none)));
+    let relimits = changes()
+        .any(|limits| limits.is_some())
+        .then(|| changes().map(|limits| limits.is_some()).collect::<Vec<_>>());
     let row = sqlx::query(shared.statements.commit.text())
         .bind(request.worker.get())
         .bind(&columns.ids)
@@ -105,6 +118,10 @@ async fn commit_once(
         .bind(columns.rare(|row| row.needed))
         .bind(columns.ended_parents.iter().copied().collect::<Vec<i64>>())
         .bind(request.ahead.map(ClaimNumber::get))
+        .bind(relimits)
+        .bind(limits.concurrency)
+        .bind(limits.rates)
+        .bind(limits.weights)
         .fetch_one(connection)
         .await?;
     let places = |column| -> Result<HashSet<i64>, sqlx::Error> {
@@ -153,5 +170,6 @@ async fn commit_once(
     // Children are inserted in the caller's order, whatever order the statement worked in.
     spawned.sort_unstable();
     let woken = queues(woken.unwrap_or_default())?;
-    Ok((Committed { fates, woken }, spawned))
+    let freed = freed(row.try_get("freed")?)?;
+    Ok((Committed { fates, woken, freed }, spawned))
 }

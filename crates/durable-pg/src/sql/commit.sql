@@ -21,6 +21,11 @@
 -- weigh a walk over the whole index, and choose it whenever the statistics say that the table is empty. For the same
 -- reason no look at another table is an EXISTS, which could be hashed, and none is without LIMIT or OFFSET.
 --
+-- A concurrency key that the instance held is free again, unless it runs ahead with it: its row is locked in the order of
+-- the keys, after all instances. Who waits for it is brought back by another statement, whose snapshot is newer than
+-- that lock. An outcome that is blocked gets no place here: the statement after this one, in the same transaction, gives
+-- it one in `waiting`.
+--
 -- Index: the primary keys of claims and instances, one probe per claim, outcome and parent; those of signals,
 -- signal_keys and deadlines, one probe per outcome that has any. One more probe, without a lock, for each outcome that
 -- did not get its row, to tell a locked row from a lost claim.
@@ -32,14 +37,16 @@ WITH clock AS MATERIALIZED (
         SELECT *
         FROM unnest(
             $2::bigint[], $3::bigint[], $4::integer[], $5::text[], $6::text[], $7::text[], $8::bigint[],
-            $9::text[], $10::text[], $12::bigint[], $13::integer[], $14::text[], $15::bigint[], $16::integer[]
+            $9::text[], $10::text[], $12::bigint[], $13::integer[], $14::text[], $15::bigint[], $16::integer[],
+            $19::boolean[], $20::text[], $21::text[], $22::integer[]
         ) WITH ORDINALITY AS input (
             id, number, seq, kind, step, state, delay_us, result, failure,
-            parent_id, received, awaits, timeout_us, needed, place
+            parent_id, received, awaits, timeout_us, needed, relimits, concurrency_key, rate_key, weight, place
         )
         UNION ALL
         SELECT
-            parent.id, NULL, NULL, 'parent', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0
+            parent.id, NULL, NULL, 'parent', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+            NULL, NULL, NULL, NULL, 0
         FROM unnest($17::bigint[]) AS parent (id)
     ) AS input
     ORDER BY input.id, input.place
@@ -62,10 +69,13 @@ WITH clock AS MATERIALIZED (
         instance.awaited AS given,
         instance.signals_received AS last_signal,
         instance.cancellation IS NOT NULL AS cancelling,
-        CASE WHEN instance.joined IS NULL THEN instance.parent_fan_out END AS counts_for
+        CASE WHEN instance.joined IS NULL THEN instance.parent_fan_out END AS counts_for,
+        instance.concurrency_key AS held_key
     FROM input
     CROSS JOIN LATERAL (
-        SELECT instance.awaited, instance.signals_received, instance.cancellation, instance.joined, instance.parent_fan_out
+        SELECT
+            instance.awaited, instance.signals_received, instance.cancellation, instance.joined, instance.parent_fan_out,
+            instance.concurrency_key
         FROM durable.instances AS instance
         WHERE instance.id = input.id AND (input.kind = 'parent' OR instance.seq = input.seq)
         FOR NO KEY UPDATE SKIP LOCKED
@@ -108,9 +118,18 @@ WITH clock AS MATERIALIZED (
         result = owned.result::jsonb,
         failure = CASE owned.kind
             WHEN 'give_back' THEN instance.failure
+            WHEN 'blocked' THEN instance.failure
             WHEN 'cancelled' THEN coalesce(instance.cancellation, owned.failure::jsonb)
             ELSE owned.failure::jsonb
         END,
+        lane_id = CASE
+            WHEN owned.relimits IS NOT TRUE THEN instance.lane_id
+            WHEN num_nonnulls(owned.concurrency_key, owned.rate_key) > 0 THEN -abs(instance.lane_id)
+            ELSE abs(instance.lane_id)
+        END,
+        concurrency_key = CASE WHEN owned.relimits THEN owned.concurrency_key ELSE instance.concurrency_key END,
+        rate_key = CASE WHEN owned.relimits THEN owned.rate_key ELSE instance.rate_key END,
+        weight = CASE WHEN owned.relimits THEN owned.weight ELSE instance.weight END,
         correlation_guard = CASE
             WHEN owned.ends AND (owned.kind = ANY (instance.correlation_scope)) IS NOT TRUE THEN NULL
             WHEN owned.kind = 'await' AND NOT owned.woken AND 'awaiting_signal' <> ALL (instance.correlation_scope)
@@ -123,7 +142,7 @@ WITH clock AS MATERIALIZED (
             held.*,
             held.kind IN ('done', 'failed', 'cancelled') AS ends,
             held.kind IN ('next', 'ahead', 'await', 'schedule_children') AS progresses,
-            held.kind IN ('retry', 'give_back') AS stays,
+            held.kind IN ('retry', 'give_back', 'blocked') AS stays,
             held.kind = 'await' AND held.last_signal IS NOT NULL AND (
                 SELECT true
                 FROM durable.signals AS signal
@@ -161,6 +180,9 @@ WITH clock AS MATERIALIZED (
     RETURNING
         owned.place, owned.kind, owned.ends, owned.stays, owned.given, owned.received, owned.cancelling,
         owned.last_signal, owned.counts_for,
+        CASE
+            WHEN owned.kind <> 'ahead' OR owned.held_key IS DISTINCT FROM instance.concurrency_key THEN owned.held_key
+        END AS held_key,
         instance.id, instance.seq, instance.lane_id, instance.priority, instance.eligible_at, instance.status,
         instance.parent_id, instance.fan_out, instance.deadline_at,
         CASE
@@ -192,7 +214,7 @@ WITH clock AS MATERIALIZED (
     INSERT INTO durable.ready (lane_id, priority, eligible_at, instance_id, seq, releases_key)
     SELECT lane_id, priority, eligible_at, id, seq, releases_key
     FROM written
-    WHERE status = 'active' AND kind <> 'ahead' AND eligible_at <= (SELECT now FROM clock)
+    WHERE status = 'active' AND kind NOT IN ('ahead', 'blocked') AND eligible_at <= (SELECT now FROM clock)
     UNION ALL
     SELECT lane_id, priority, eligible_at, id, seq, releases_key
     FROM counted
@@ -208,6 +230,23 @@ WITH clock AS MATERIALIZED (
     FROM written
     WHERE kind = 'ahead'
     HAVING count(*) > 0
+), leaving AS MATERIALIZED (
+    SELECT written.id, written.held_key AS key
+    FROM (SELECT id, held_key FROM written WHERE held_key IS NOT NULL ORDER BY held_key) AS written
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM durable.limit_keys
+        WHERE kind = 'concurrency' AND key = written.held_key AND holder_id = written.id
+        FOR NO KEY UPDATE
+    ) AS limit_key
+), freed AS (
+    UPDATE durable.limit_keys AS limit_key
+    SET holder_id = NULL
+    FROM leaving
+    WHERE limit_key.kind = 'concurrency'
+        AND limit_key.key BETWEEN leaving.key AND leaving.key
+        AND limit_key.holder_id = leaving.id
+    RETURNING limit_key.key, limit_key.waiting
 ), timed AS (
     INSERT INTO durable.deadlines (deadline_at, instance_id, seq)
     SELECT deadline_at, id, seq
@@ -292,8 +331,9 @@ SELECT
         CROSS JOIN LATERAL (
             SELECT queue
             FROM durable.lanes
-            WHERE id = counted.lane_id
+            WHERE id = abs(counted.lane_id)
             LIMIT 1
         ) AS lane
         WHERE counted.status = 'active'
-    ) AS woken
+    ) AS woken,
+    (SELECT array_agg(key ORDER BY key) FROM freed WHERE waiting > 0) AS freed

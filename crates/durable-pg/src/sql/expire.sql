@@ -82,7 +82,7 @@ SELECT
         CROSS JOIN LATERAL (
             SELECT queue
             FROM durable.lanes
-            WHERE id = written.lane_id
+            WHERE id = abs(written.lane_id)
             LIMIT 1
         ) AS lane
     ) AS woken,

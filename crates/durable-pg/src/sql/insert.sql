@@ -5,6 +5,9 @@
 -- and then do nothing: the caller of this statement sees an id that is neither inserted nor a duplicate.
 -- Keys are inserted in one order, so that two nodes with the same keys cannot deadlock (rule INS-4).
 --
+-- An instance with limits carries them ($11 to $13), and the negative number of its lane. No table of limits is touched
+-- (rule INS-5).
+--
 -- Children carry their parent ($9) and the number of its fan-out ($10).
 --
 -- Index: instances_correlation_guard, once per entry that has a key.
@@ -30,14 +33,17 @@ WITH clock AS MATERIALIZED (
         input.correlation_scope,
         input.parent_id,
         input.parent_fan_out,
+        input.concurrency_key,
+        input.rate_key,
+        input.weight,
         holder.id AS holder
     FROM clock
     CROSS JOIN unnest(
         $1::integer[], $2::smallint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
-        $9::bigint[], $10::integer[]
+        $9::bigint[], $10::integer[], $11::text[], $12::text[], $13::integer[]
     ) WITH ORDINALITY AS input (
         lane_id, priority, delay_us, at_us, step, state, correlation_key, correlation_scope,
-        parent_id, parent_fan_out, place
+        parent_id, parent_fan_out, concurrency_key, rate_key, weight, place
     )
     LEFT JOIN LATERAL (
         SELECT instance.id
@@ -48,11 +54,12 @@ WITH clock AS MATERIALIZED (
 ), without_key AS (
     -- Apart, because ON CONFLICT costs each row one more record of WAL.
     INSERT INTO durable.instances (
-        id, inserted_at, eligible_at, lane_id, priority, step, state, parent_id, parent_fan_out
+        id, inserted_at, eligible_at, lane_id, priority, step, state, parent_id, parent_fan_out,
+        concurrency_key, rate_key, weight
     )
     SELECT
         entry.id, clock.now, entry.eligible_at, entry.lane_id, entry.priority, entry.step, entry.state::jsonb,
-        entry.parent_id, entry.parent_fan_out
+        entry.parent_id, entry.parent_fan_out, entry.concurrency_key, entry.rate_key, entry.weight
     FROM clock
     CROSS JOIN entry
     WHERE entry.correlation_key IS NULL
@@ -60,12 +67,13 @@ WITH clock AS MATERIALIZED (
 ), with_key AS (
     INSERT INTO durable.instances (
         id, inserted_at, eligible_at, lane_id, priority, step, state,
-        correlation_key, correlation_scope, correlation_guard, parent_id, parent_fan_out
+        correlation_key, correlation_scope, correlation_guard, parent_id, parent_fan_out,
+        concurrency_key, rate_key, weight
     )
     SELECT
         entry.id, clock.now, entry.eligible_at, entry.lane_id, entry.priority, entry.step, entry.state::jsonb,
         entry.correlation_key, entry.correlation_scope::text[], entry.correlation_key,
-        entry.parent_id, entry.parent_fan_out
+        entry.parent_id, entry.parent_fan_out, entry.concurrency_key, entry.rate_key, entry.weight
     FROM clock
     CROSS JOIN entry
     WHERE entry.correlation_key IS NOT NULL AND entry.holder IS NULL

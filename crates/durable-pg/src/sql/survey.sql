@@ -17,7 +17,7 @@ LEFT JOIN (
     CROSS JOIN LATERAL (
         SELECT
         FROM durable.ready
-        WHERE lane_id = lane.id
+        WHERE lane_id IN (lane.id, -lane.id)
         LIMIT 1
     ) AS ready
     WHERE lane.queue = ANY ($1::text[])

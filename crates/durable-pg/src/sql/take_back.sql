@@ -6,13 +6,13 @@
 -- nothing is left is deleted. Says how many instances it returned and how many claims it deleted.
 --
 -- Claims are locked in the order of their keys, then instances in that of their
--- ids, as everywhere: no two of these statements, and no commit, can deadlock (rule LEASE-5).
+-- ids, then the concurrency keys that they held in that of their text, as everywhere: no two of these statements, and no commit, can deadlock (rule LEASE-5).
 --
 -- No statement here joins what it locked with the table: such a join is planned from statistics, and reads the
 -- whole table when they say that it is empty. Claims are written by ctid, as they were locked above; one that
 -- another reaper shrank between the snapshot and the lock is not found so, and stays for the next time.
 --
--- Index: the primary keys of claims and instances.
+-- Index: the primary keys of claims, instances and limit_keys.
 WITH claim AS MATERIALIZED (
     SELECT claim.*
     FROM (
@@ -50,7 +50,25 @@ WITH claim AS MATERIALIZED (
         instance.id, instance.seq, instance.lane_id, instance.priority, instance.eligible_at,
         CASE
             WHEN instance.correlation_guard IS NOT NULL AND 'executing' <> ALL (instance.correlation_scope) THEN true
-        END AS releases_key
+        END AS releases_key,
+        instance.concurrency_key
+), leaving AS MATERIALIZED (
+    SELECT written.id, written.concurrency_key AS key
+    FROM (SELECT id, concurrency_key FROM written WHERE concurrency_key IS NOT NULL ORDER BY concurrency_key) AS written
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM durable.limit_keys
+        WHERE kind = 'concurrency' AND key = written.concurrency_key AND holder_id = written.id
+        FOR NO KEY UPDATE
+    ) AS limit_key
+), freed AS (
+    UPDATE durable.limit_keys AS limit_key
+    SET holder_id = NULL
+    FROM leaving
+    WHERE limit_key.kind = 'concurrency'
+        AND limit_key.key BETWEEN leaving.key AND leaving.key
+        AND limit_key.holder_id = leaving.id
+    RETURNING limit_key.key, limit_key.waiting
 ), placed AS (
     INSERT INTO durable.ready (lane_id, priority, eligible_at, instance_id, seq, releases_key)
     SELECT lane_id, priority, eligible_at, id, seq, releases_key
@@ -85,4 +103,5 @@ WITH claim AS MATERIALIZED (
 )
 SELECT
     (SELECT count(*) FROM written) AS instances,
-    (SELECT count(*) FROM deleted) AS claims
+    (SELECT count(*) FROM deleted) AS claims,
+    (SELECT array_agg(key ORDER BY key) FROM freed WHERE waiting > 0) AS freed

@@ -4,12 +4,14 @@
 --
 -- Only a claim takes a place row without the lock of the instance: the delete waits for it, and then finds nothing. Place
 -- rows and deadlines are never updated, so deleting by ctid is right.
--- Index: the primary keys of instances, ready, scheduled and deadlines, one probe each per instance.
+-- Index: the primary keys of instances, ready, scheduled and deadlines, one probe each per instance; those of limit_keys
+-- and waiting for one with limits.
 WITH target AS MATERIALIZED (
     SELECT instance.*
     FROM unnest($1::bigint[]) AS input (id)
     CROSS JOIN LATERAL (
-        SELECT id, seq, status, lane_id, priority, eligible_at, deadline_at, parent_id
+        SELECT
+            id, seq, status, lane_id, priority, eligible_at, deadline_at, parent_id, concurrency_key, rate_key
         FROM durable.instances
         WHERE id = input.id
         LIMIT 1
@@ -47,6 +49,48 @@ WITH target AS MATERIALIZED (
         WHERE target.status = 'active'
     ))
     RETURNING instance_id
+), own AS MATERIALIZED (
+    -- Their keys, locked as everywhere: after the instances, in order.
+    SELECT wanted.*
+    FROM (
+        SELECT 'concurrency'::durable.limit_key_kind AS kind, concurrency_key AS key, target.*
+        FROM target
+        WHERE status = 'active' AND concurrency_key IS NOT NULL
+        UNION ALL
+        SELECT 'rate', rate_key, target.*
+        FROM target
+        WHERE status = 'active' AND rate_key IS NOT NULL
+        ORDER BY kind, key
+    ) AS wanted
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM durable.limit_keys
+        WHERE kind = wanted.kind AND key = wanted.key AND waiting > 0
+        FOR NO KEY UPDATE
+    ) AS limit_key
+), unwaiting AS (
+    DELETE FROM durable.waiting
+    WHERE ctid = ANY (ARRAY(
+        SELECT waiting.ctid
+        FROM own
+        CROSS JOIN LATERAL (
+            SELECT waiting.ctid
+            FROM durable.waiting AS waiting
+            WHERE waiting.kind = own.kind
+                AND waiting.key = own.key
+                AND waiting.priority = own.priority
+                AND waiting.eligible_at = own.eligible_at
+                AND waiting.instance_id = own.id
+            LIMIT 1
+        ) AS waiting
+    ))
+    RETURNING kind, key, instance_id
+), counted AS (
+    UPDATE durable.limit_keys AS limit_key
+    SET waiting = limit_key.waiting - gone.instances,
+        look_at = CASE WHEN limit_key.waiting > gone.instances THEN limit_key.look_at END
+    FROM (SELECT kind, key, count(*)::integer AS instances FROM unwaiting GROUP BY kind, key) AS gone
+    WHERE limit_key.kind = gone.kind AND limit_key.key BETWEEN gone.key AND gone.key
 ), met AS (
     DELETE FROM durable.deadlines
     WHERE ctid = ANY (ARRAY(
@@ -65,8 +109,13 @@ WITH target AS MATERIALIZED (
         target.id, target.seq, target.parent_id,
         CASE
             WHEN target.status <> 'active' THEN target.status::text
-            WHEN target.id IN (SELECT instance_id FROM unready UNION ALL SELECT instance_id FROM unscheduled)
-                THEN 'runnable'
+            WHEN target.id IN (
+                SELECT instance_id FROM unready
+                UNION ALL
+                SELECT instance_id FROM unscheduled
+                UNION ALL
+                SELECT instance_id FROM unwaiting
+            ) THEN 'runnable'
             ELSE 'executing'
         END AS status
     FROM target

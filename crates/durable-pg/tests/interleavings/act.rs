@@ -105,6 +105,7 @@ pub(super) fn entry() -> NewInstance {
         step: "first".to_owned(),
         state: json(),
         correlation: None,
+        limits: durable_core::store::Limits::default(),
     }
 }
 

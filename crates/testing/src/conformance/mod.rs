@@ -28,11 +28,13 @@ pub mod children;
 pub mod claim;
 pub mod collection;
 pub mod commit;
+pub mod concurrency;
 pub mod deadlines;
 pub mod insert;
 pub mod joins;
 pub mod keys;
 pub mod leases;
+pub mod limits;
 pub mod members;
 pub mod operations;
 pub mod reading;
@@ -91,6 +93,32 @@ macro_rules! conformance_tests {
                 what_is_claimed_is_not_claimed_again
                 a_claim_brings_what_the_last_outcome_wrote
                 what_comes_back_stands_behind_what_was_there
+            }
+            concurrency {
+                one_at_a_time_holds_over_all_workers
+                every_end_of_an_execution_frees_the_key
+                what_comes_back_frees_the_key
+                running_ahead_keeps_the_key_that_is_kept
+                those_who_wait_come_back_in_order
+                other_work_does_not_wait_for_a_backlog
+                an_outcome_takes_changes_and_gives_up_a_key
+                one_that_waits_can_be_cancelled
+                a_requested_cancellation_needs_no_key
+                a_key_holds_wherever_an_instance_comes_from
+                only_idle_keys_are_forgotten
+            }
+            limits {
+                policies_have_one_rising_version
+                a_gate_is_left_to_the_limiter
+                what_is_blocked_waits_and_comes_back_in_order
+                tokens_are_spent_in_order
+                a_weight_above_the_burst_holds_up_nobody
+                a_paused_key_lets_nothing_start
+                keys_are_looked_at_in_time
+                a_freed_key_that_nobody_told_of_is_found
+                a_gate_that_comes_or_goes_changes_who_holds
+                two_limits_are_waited_for_one_after_the_other
+                limits_stand_as_they_were_given
             }
             commit {
                 next_begins_another_step

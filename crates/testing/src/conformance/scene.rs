@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use durable_core::store::{
-    Beat, ClaimRequest, Claimed, ClaimedInstance, Collected, Commit, CommitFate, CommitRequest, Committed,
-    Eligible, Inserted, NewInstance, NewWorker, Reaped, Resolution, Retention, Snapshot, Transition,
+    Beat, BringBack, BroughtBack, ClaimRequest, Claimed, ClaimedInstance, Collected, Commit, CommitFate,
+    CommitRequest, Committed, Eligible, Inserted, KeyStanding, LimitKey, Limits, NewInstance, NewWorker,
+    RateDemand, Reaped, Resolution, Retention, Snapshot, Transition,
 };
 use durable_core::{
-    ClaimNumber, CorrelationKey, Failure, FailureKind, InstanceId, Json, MachineKey, ProcessIdentity,
-    QueueName, Scope, Status, Store, StoreError, WorkerId,
+    ClaimNumber, ConcurrencyKey, CorrelationKey, Failure, FailureKind, InstanceId, Json, Limit, LimitName,
+    LimitPolicy, MachineKey, ProcessIdentity, QueueName, RateKey, Scope, Status, Store, StoreError, WorkerId,
 };
 use serde_json::Value;
 
@@ -137,6 +138,7 @@ impl Scene {
         let mut committed = Committed {
             fates: vec![CommitFate::Locked; outcomes.len()],
             woken: Vec::new(),
+            freed: Vec::new(),
         };
         let mut closed = Some(closed);
         for _ in 0..MOST_ROUNDS {
@@ -155,8 +157,72 @@ impl Scene {
                 committed.fates[at] = fate;
             }
             committed.woken.extend(answer.woken);
+            committed.freed.extend(answer.freed);
         }
         panic!("rows are locked, and nobody else is here");
+    }
+
+    /// Commits one outcome, which must stand; the keys that it freed, and that others wait for.
+    pub(super) async fn commit_freeing(
+        &self,
+        claimed: &ClaimedInstance,
+        transition: Transition,
+    ) -> Vec<String> {
+        let outcomes = vec![outcome(claimed, transition)];
+        let committed = self
+            .try_commit_and_wake(self.worker, outcomes.clone(), Vec::new())
+            .await;
+        let mut committed = committed.expect("the commit is answered");
+        if committed.fates == [CommitFate::Stale] {
+            // Of another worker of the case.
+            panic!("the claim of {:?} is not the scene's", claimed.id);
+        }
+        assert_eq!(committed.fates, [CommitFate::Committed]);
+        committed.freed.drain(..).map(|key| key.to_string()).collect()
+    }
+
+    /// So many instances with this concurrency key.
+    pub(super) async fn insert_limited(&self, count: usize, key: &'static str) -> Vec<InstanceId> {
+        let inserted = self.insert(vec![limited(key); count]).await;
+        inserted.into_iter().map(Inserted::id).collect()
+    }
+
+    /// How a concurrency key stands.
+    pub(super) async fn key(&self, key: &'static str) -> KeyStanding {
+        let key = LimitKey::Concurrency(concurrency_key(key));
+        self.store.keys(vec![key]).await.expect("read").remove(0)
+    }
+
+    pub(super) async fn pause(&self, key: &'static str, pause: Option<Duration>) {
+        let key = LimitKey::Concurrency(concurrency_key(key));
+        self.store.pause_key(key, pause).await.expect("answered");
+    }
+
+    /// Brings back who waits for a concurrency key; how many came.
+    pub(super) async fn bring_back(&self, key: &'static str, room: u32) -> u64 {
+        let key = LimitKey::Concurrency(concurrency_key(key));
+        let unit = None;
+        let brought = self.store.bring_back(vec![BringBack { key, room, unit }]).await;
+        brought.expect("answered").remove(0).instances
+    }
+
+    /// Brings back who waits for a rate limit that adds ten tokens a second.
+    pub(super) async fn bring_back_rate(&self, key: &'static str, room: u32) -> BroughtBack {
+        let key = LimitKey::Rate(RateKey::new(key).expect("a valid key"));
+        let unit = Some(Duration::from_millis(100));
+        let brought = self.store.bring_back(vec![BringBack { key, room, unit }]).await;
+        brought.expect("answered").remove(0)
+    }
+
+    /// Sets a limit; its version.
+    pub(super) async fn set_limit(&self, name: &'static str, limit: Limit) -> i64 {
+        let policy = LimitPolicy {
+            name: LimitName::new(name).expect("a valid name"),
+            limit,
+            shards: 1,
+            version: 0,
+        };
+        self.store.set_limit(policy).await.expect("set")
     }
 
     pub(super) async fn resolve(&self, claimed: &[ClaimedInstance]) -> Vec<Resolution> {
@@ -266,6 +332,7 @@ pub(super) fn entry() -> NewInstance {
         step: "first".to_owned(),
         state: json("0"),
         correlation: None,
+        limits: Limits::default(),
     }
 }
 
@@ -274,6 +341,33 @@ pub(super) fn keyed(text: &'static str, scope: Scope) -> NewInstance {
         correlation: Some((key(text), scope)),
         ..entry()
     }
+}
+
+pub(super) fn concurrency_key(text: &'static str) -> ConcurrencyKey {
+    ConcurrencyKey::new(text).expect("a valid key")
+}
+
+/// A concurrency key, and a rate limit with its weight.
+pub(super) fn limits(key: Option<&'static str>, rate: Option<(&'static str, u32)>) -> Limits {
+    Limits {
+        concurrency: key.map(concurrency_key),
+        rate: rate.map(|(key, weight)| RateDemand {
+            key: RateKey::new(key).expect("a valid key"),
+            weight,
+        }),
+    }
+}
+
+/// With a concurrency key, unless it is empty, and a rate limit.
+pub(super) fn with_limits(key: &'static str, rate: Option<(&'static str, u32)>) -> NewInstance {
+    NewInstance {
+        limits: limits(Some(key).filter(|key| !key.is_empty()), rate),
+        ..entry()
+    }
+}
+
+pub(super) fn limited(key: &'static str) -> NewInstance {
+    with_limits(key, None)
 }
 
 pub(super) fn later() -> NewInstance {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use durable_core::store::{Eligible, NewInstance, NewSignal, Operation, Target, Transition};
+use durable_core::store::{Eligible, Limits, NewInstance, NewSignal, Operation, Target, Transition};
 use durable_core::{
     CorrelationKey, DeduplicationKey, Failure, FailureKind, InvalidValue, Json, MachineKey, QueueName, Scope,
     SignalName, Status, StoreError,
@@ -39,6 +39,7 @@ fn checked(entry: &Entry) -> Result<NewInstance, InvalidValue> {
         step: "first".to_owned(),
         state: json(if entry.bad { "{" } else { r#"{"at":"insert"}"# }),
         correlation,
+        limits: Limits::default(),
     })
 }
 

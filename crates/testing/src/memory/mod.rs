@@ -16,13 +16,14 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use durable_core::store::{
-    Beat, ClaimRequest, Claimed, Collected, CommitRequest, Committed, Delivered, Expired, Heart, Inserted,
-    Meeting, Member, NewInstance, NewSignal, NewWorker, Operated, Operation, Reaped, Resolution, Retention,
-    Settlement, Snapshot, Store, Survey, Target,
+    Beat, BringBack, BroughtBack, ClaimRequest, Claimed, Collected, CommitRequest, Committed, Delivered,
+    DueKeys, Expired, Heart, Inserted, KeyStanding, LimitKey, Meeting, Member, NewInstance, NewSignal,
+    NewWorker, Operated, Operation, Policies, Reaped, Resolution, Retention, Settlement, Snapshot, Store,
+    Survey, Target,
 };
 use durable_core::{
-    ClaimNumber, CorrelationKey, Fence, InstanceId, MachineKey, ProcessIdentity, QueueName, StoreError,
-    WorkerId,
+    ClaimNumber, ConcurrencyKey, CorrelationKey, Fence, InstanceId, LimitKind, LimitName, LimitPolicy,
+    MachineKey, ProcessIdentity, QueueName, StoreError, WorkerId,
 };
 use tokio::task::yield_now;
 use tokio::time::Instant;
@@ -343,13 +344,18 @@ impl Store for MemoryStore {
         .await
     }
 
-    async fn release(&self, worker: WorkerId, claims: Vec<ClaimNumber>) -> Result<(), StoreError> {
+    async fn release(
+        &self,
+        worker: WorkerId,
+        claims: Vec<ClaimNumber>,
+    ) -> Result<Vec<ConcurrencyKey>, StoreError> {
         let claims: BTreeSet<ClaimNumber> = claims.into_iter().collect();
         self.call(Call::Release, &(&worker, &claims), |inside, _| {
+            let mut freed = Vec::new();
             for number in &claims {
-                inside.state.release(worker, *number, inside.faults.locked());
+                freed.extend(inside.state.release(worker, *number, inside.faults.locked()));
             }
-            Ok(())
+            Ok(freed)
         })
         .await
     }
@@ -366,6 +372,64 @@ impl Store for MemoryStore {
             Ok(inside
                 .state
                 .collect(now, retention, limit, inside.faults.locked()))
+        })
+        .await
+    }
+
+    async fn bring_back(&self, keys: Vec<BringBack>) -> Result<Vec<BroughtBack>, StoreError> {
+        self.call(Call::BringBack, &keys, |inside, now| {
+            Ok(inside.state.bring_back(now, &keys))
+        })
+        .await
+    }
+
+    async fn due_keys(&self, limit: usize) -> Result<DueKeys, StoreError> {
+        self.call(Call::DueKeys, &limit, |inside, now| {
+            Ok(inside.state.due_keys(now, limit))
+        })
+        .await
+    }
+
+    async fn set_limit(&self, policy: LimitPolicy) -> Result<i64, StoreError> {
+        self.call(Call::SetLimit, &policy, |inside, now| {
+            Ok(inside.state.set_limit(now, policy.clone()))
+        })
+        .await
+    }
+
+    async fn remove_limit(&self, kind: LimitKind, name: LimitName) -> Result<bool, StoreError> {
+        self.call(Call::RemoveLimit, &(&kind, &name), |inside, now| {
+            Ok(inside.state.remove_limit(now, kind, &name))
+        })
+        .await
+    }
+
+    async fn limits(&self) -> Result<Policies, StoreError> {
+        self.call(Call::Limits, &(), |inside, _| Ok(inside.state.policies()))
+            .await
+    }
+
+    async fn pause_key(&self, key: LimitKey, pause: Option<Duration>) -> Result<(), StoreError> {
+        self.call(Call::PauseKey, &(&key, pause), |inside, now| {
+            inside.state.pause_key(now, &key, pause);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn keys(&self, keys: Vec<LimitKey>) -> Result<Vec<KeyStanding>, StoreError> {
+        self.call(Call::Keys, &keys, |inside, now| {
+            Ok(keys
+                .iter()
+                .map(|key| inside.state.key_standing(now, key))
+                .collect())
+        })
+        .await
+    }
+
+    async fn forget_keys(&self, limit: usize) -> Result<u64, StoreError> {
+        self.call(Call::ForgetKeys, &limit, |inside, now| {
+            Ok(inside.state.forget_keys(now, limit))
         })
         .await
     }

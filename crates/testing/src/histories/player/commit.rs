@@ -84,6 +84,7 @@ impl Player {
                     parent,
                     received,
                     transition,
+                    limits: None,
                 })
             })
             .collect::<Result<Vec<_>, StoreError>>()?;
@@ -93,7 +94,7 @@ impl Player {
             ahead: Some(ahead),
             ..CommitRequest::new(self.workers[worker].id, commits, closed)
         };
-        let Committed { fates, woken } = self.store.commit(request).await?;
+        let Committed { fates, woken, .. } = self.store.commit(request).await?;
         for ((fate, own), ((at, id, _), change)) in fates.iter().zip(own).zip(&picked) {
             // A claim with a requested cancellation is still open.
             if own && *fate != CommitFate::CancelRequested {

@@ -39,15 +39,48 @@ impl State {
             .filter(|due| *due > now)
             .min();
         let mut due: Vec<_> = candidates()
-            .filter(|(id, row)| row.eligible <= now && !locked.contains(id))
+            .filter(|(id, row)| row.eligible <= now && row.waits_for.is_none() && !locked.contains(id))
             .map(|(id, row)| (row.priority, row.eligible, *id))
             .collect();
         due.sort_unstable();
+        let unlimited: Vec<_> = due
+            .iter()
+            .filter(|(_, _, id)| self.instances.get(id).is_some_and(|row| row.limits.is_empty()))
+            .take(request.limit)
+            .copied()
+            .collect();
         due.truncate(request.limit);
+        let mut set_aside = 0;
+        due.retain(|(_, _, id)| {
+            let blocked = self.instances.get(id).and_then(|row| self.blocked_by(now, row));
+            match blocked {
+                Some(kind) => {
+                    self.set_aside(now, *id, kind, None);
+                    set_aside += 1;
+                }
+                None => self.take_key(*id),
+            }
+            blocked.is_none()
+        });
+        if due.is_empty() && set_aside > 0 {
+            // Work without limits does not wait for a backlog that has them (rule LIM-7).
+            due = unlimited;
+        }
+        let limited = |id: &InstanceId| self.instances.get(id).is_some_and(|row| !row.limits.is_empty());
+        let limits_version = due
+            .iter()
+            .any(|(_, _, id)| limited(id))
+            .then(|| self.limits_version());
 
         let mut claimed = Claimed {
             instances: Vec::new(),
-            next_due: next_due.map(|due| due - now),
+            next_due: if set_aside > 0 {
+                Some(Duration::ZERO)
+            } else {
+                next_due.map(|due| due - now)
+            },
+            set_aside,
+            limits_version,
         };
         for (_, _, id) in due {
             self.enter(id, Status::Executing);
@@ -72,6 +105,8 @@ impl State {
                 crashes: row.crashes,
                 visit: row.visit,
                 coordination: self.coordination(id, row),
+                gated: row.limits.concurrency.as_ref().is_some_and(|key| self.gated(key)),
+                limits: row.limits.clone(),
             });
             self.claims
                 .entry((request.worker, request.number))

@@ -1,11 +1,12 @@
 //! Commits: which outcomes stand, and what becomes of their claims.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use durable_core::store::{
     Commit, CommitFate, CommitRequest, Committed, NewInstance, Patience, Resolution, Transition,
 };
-use durable_core::{ClaimNumber, Fence, InstanceId, Status, StoreError, WorkerId};
+use durable_core::{ClaimNumber, ConcurrencyKey, Fence, InstanceId, Status, StoreError, WorkerId};
 
 use super::outcome::FanOut;
 use super::{Claim, Held, Locked, State, Woken};
@@ -19,12 +20,23 @@ impl State {
     ) -> Result<Committed, StoreError> {
         self.check(request, locked)?;
         let (mut woken, mut ahead, mut fan_outs) = (Woken::new(), Claim::new(), Vec::new());
+        let mut freed = BTreeSet::new();
         let mut fates = Vec::with_capacity(request.outcomes.len());
         for commit in request.outcomes.iter() {
             let fate = self.fate(request.worker, commit, locked);
             if fate == CommitFate::Committed {
                 self.settle(request.worker, commit);
+                let held = self
+                    .instances
+                    .get(&commit.id)
+                    .and_then(|row| row.limits.concurrency.clone());
                 fan_outs.extend(self.write(now, commit, &mut woken));
+                let now_has = self
+                    .instances
+                    .get(&commit.id)
+                    .and_then(|row| row.limits.concurrency.clone());
+                let keeps = matches!(commit.transition, Transition::Ahead { .. }) && held == now_has;
+                freed.extend(self.free_key(commit.id, held.filter(|_| !keeps)));
                 ahead.extend(self.kept(commit));
             }
             fates.push(fate);
@@ -43,6 +55,7 @@ impl State {
         Ok(Committed {
             fates,
             woken: woken.into_iter().collect(),
+            freed: freed.into_iter().collect(),
         })
     }
 
@@ -180,15 +193,22 @@ impl State {
     }
 
     /// What another transaction holds stays behind in its claim, for the next time.
-    pub(in crate::memory) fn release(&mut self, worker: WorkerId, number: ClaimNumber, locked: &Locked) {
+    pub(in crate::memory) fn release(
+        &mut self,
+        worker: WorkerId,
+        number: ClaimNumber,
+        locked: &Locked,
+    ) -> Vec<ConcurrencyKey> {
         let claim = self.claims.remove(&(worker, number)).unwrap_or_default();
         let left = claim.into_iter().filter(|(_, held)| !held.committed);
         let (behind, free): (Claim, _) = left.partition(|(id, _)| locked.contains(id));
         if !behind.is_empty() {
             self.claims.insert((worker, number), behind);
         }
+        let mut freed = Vec::new();
         for id in free.into_keys() {
-            self.give_back(id);
+            self.give_back(id, &mut freed);
         }
+        freed
     }
 }

@@ -66,6 +66,9 @@ impl State {
             joined: false,
             kept: false,
             cancellation: None,
+            limits: entry.limits,
+            waits_for: None,
+            recalled: false,
         };
         self.instances.insert(id, row);
         Inserted::New(id)

@@ -5,6 +5,7 @@ mod claim;
 mod collection;
 mod commit;
 mod insert;
+mod limits;
 mod members;
 mod operations;
 mod outcome;
@@ -17,11 +18,13 @@ mod workers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use durable_core::store::{Roles, Signal};
+use durable_core::store::{LimitKey, Limits, Roles, Signal};
 use durable_core::{
-    ClaimNumber, CorrelationKey, DeduplicationKey, Failure, InstanceId, Json, MachineKey, ProcessIdentity,
-    QueueName, Scope, SignalName, Status, WorkerId,
+    ClaimNumber, CorrelationKey, DeduplicationKey, Failure, InstanceId, Json, LimitKind, MachineKey,
+    ProcessIdentity, QueueName, Scope, SignalName, Status, WorkerId,
 };
+
+use limits::{Configured, KeyRow};
 
 /// Rows that another transaction holds.
 pub(super) type Locked = BTreeSet<InstanceId>;
@@ -41,6 +44,9 @@ pub(crate) struct State {
     workers: BTreeMap<WorkerId, Worker>,
     /// The open claims. One stays open until its worker closes or releases it, or the reaper takes it.
     claims: BTreeMap<(WorkerId, ClaimNumber), Claim>,
+    /// Keys of limits that are held, waited for, or paused.
+    limit_keys: BTreeMap<LimitKey, KeyRow>,
+    configured: Configured,
     last_instance: i64,
     last_worker: i64,
     pub(in crate::memory) members: members::Members,
@@ -93,6 +99,12 @@ struct Row {
     kept: bool,
     /// Why it must end cancelled, as soon as its step has ended.
     cancellation: Option<Failure>,
+    /// What holds its next step back.
+    limits: Limits,
+    /// Which of its limits it waits for; only while it is runnable.
+    waits_for: Option<LimitKind>,
+    /// Whether it was brought back: it does not queue up behind the others of its key again.
+    recalled: bool,
 }
 
 /// One instance of an open claim.
@@ -127,6 +139,8 @@ impl State {
             keys: BTreeMap::new(),
             workers: BTreeMap::new(),
             claims: BTreeMap::new(),
+            limit_keys: BTreeMap::new(),
+            configured: Configured::default(),
             last_instance: 0,
             last_worker: 0,
             members: members::Members::default(),
@@ -140,6 +154,7 @@ impl State {
             return;
         };
         row.status = status;
+        (row.waits_for, row.recalled) = (None, false);
         if let Some((key, _)) = row.correlation.take_if(|(_, scope)| !scope.contains(status)) {
             let holder = self.keys.remove(&key);
             debug_assert_eq!(holder, Some(id), "a key is held by the row that says so");

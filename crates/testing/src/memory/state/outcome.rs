@@ -55,6 +55,9 @@ impl State {
         let (id, received) = (commit.id, commit.received);
         let row = self.instances.get_mut(&id)?;
         row.renumber();
+        if let Some(limits) = &commit.limits {
+            row.limits.clone_from(limits);
+        }
         let status = match commit.transition.clone() {
             Transition::Next { step, state, delay } => {
                 row.consume(received);
@@ -115,6 +118,11 @@ impl State {
                 Status::Runnable
             }
             Transition::GiveBack => Status::Runnable,
+            Transition::Blocked { by, look_in } => {
+                self.enter(id, Status::Runnable);
+                self.set_aside(now, id, by, Some(look_in));
+                return None;
+            }
             Transition::Done { result } => {
                 self.end(now, id, End::Done(result), woken);
                 return None;

@@ -34,6 +34,8 @@ impl State {
                 _ => 0,
             },
             cancel_requested: row.cancellation.is_some(),
+            limits: row.limits.clone(),
+            waits_for: row.waits_for,
         })
     }
 

@@ -4,14 +4,20 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use durable_core::store::Reaped;
-use durable_core::{ClaimNumber, InstanceId, Status, WorkerId};
+use durable_core::{ClaimNumber, ConcurrencyKey, InstanceId, Status, WorkerId};
 
 use super::{Locked, Row, State};
 
 impl State {
     /// Back to runnable, as it was, under a new fencing number.
-    pub(super) fn give_back(&mut self, id: InstanceId) -> Option<&mut Row> {
+    /// A key that it frees, and that others wait for, is added to `freed`.
+    pub(super) fn give_back(&mut self, id: InstanceId, freed: &mut Vec<ConcurrencyKey>) -> Option<&mut Row> {
         self.enter(id, Status::Runnable);
+        let key = self
+            .instances
+            .get(&id)
+            .and_then(|row| row.limits.concurrency.clone());
+        freed.extend(self.free_key(id, key));
         let row = self.instances.get_mut(&id)?;
         row.renumber();
         Some(row)
@@ -48,7 +54,7 @@ impl State {
             if let Some(claim) = self.claims.get_mut(&key) {
                 claim.remove(&id);
             }
-            if let Some(row) = self.give_back(id) {
+            if let Some(row) = self.give_back(id, &mut reaped.freed) {
                 row.attempt = row.attempt.saturating_add(1);
                 row.crashes = row.crashes.saturating_add(1);
             }

@@ -10,12 +10,15 @@ use crate::memory::Standing;
 impl State {
     /// The first thing that is wrong, if anything is.
     pub(crate) fn fault(&self) -> Option<String> {
-        self.claim_fault().or_else(|| self.key_fault()).or_else(|| {
-            self.instances.iter().find_map(|(id, row)| {
-                self.row_fault(*id, row)
-                    .map(|fault| format!("instance {id}: {fault}"))
+        self.claim_fault()
+            .or_else(|| self.key_fault())
+            .or_else(|| self.limit_fault())
+            .or_else(|| {
+                self.instances.iter().find_map(|(id, row)| {
+                    self.row_fault(*id, row)
+                        .map(|fault| format!("instance {id}: {fault}"))
+                })
             })
-        })
     }
 
     /// An executing instance is in one open claim, under its fencing number, and nothing else is.
